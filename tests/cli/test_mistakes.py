@@ -1,5 +1,6 @@
 """What is often done wrong is answered with what is wrong, in the words in which it was written, and what to do."""
 
+import errno
 import io
 import json
 import socket
@@ -10,6 +11,7 @@ import pytest
 from tests.cli.conftest import Veredus
 from tests.cli.test_pipes import started
 from veredus.cli.exits import Exit
+from veredus.cli.resumption import RememberingInput
 from veredus.client.embedded import Embedded, embedded
 
 
@@ -337,3 +339,42 @@ def test_a_record_that_no_node_takes_is_named_by_its_place_and_all_before_it_are
         file.write_text('{"body": "one"}\n\n{"body": "two"}\n')
         assert run_veredus("pub", "keys", "--format", "json", "--file", file, *options).code == Exit.OK
         assert node.streams.show("keys")["head"] == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ('{"body": "x", "attributes": {"q": 1e400}}', "attribute q: 1e400 does not fit 64 bits"),
+        ('{"body": "x", "more": ' + "[" * 100_000 + "]" * 100_000 + "}", "it is nested too deeply"),
+        ('{"body": "x", "event_time": "0001-01-01T00:00:00+14:00"}', "event time"),
+        ('{"body": "x", "attributes": {"t": {"$timestamp": "9999-12-31T23:59:59-14:00"}}}', "of the years 1 to 9999"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_named_and_all_before_it_are_published(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path, record: str, said: str
+) -> None:
+    file = tmp_path / "records.json"
+    file.write_text('{"body": "right"}\n' * 5000 + record + "\n")
+    refused = run_veredus("pub", "trades", "--format", "json", "--file", file)
+    assert refused.code == Exit.USAGE
+    assert said in refused.err
+    assert "the record at byte 90000 (line 5001)" in refused.err
+    assert node.streams.show("trades")["head"] == 5000
+
+
+def test_what_was_read_before_the_input_fails_is_published(
+    run_veredus: Veredus, node: Embedded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "records"
+    file.write_text("one\ntwo\n")
+    pieces = [b"one\ntwo\n"]
+
+    def read(_: RememberingInput, size: int) -> bytes:
+        if pieces:
+            return pieces.pop()
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(RememberingInput, "_read", read)
+    failed = run_veredus("pub", "trades", "--file", file)
+    assert (failed.code, "Input/output error" in failed.err) == (Exit.ERROR, True)
+    assert node.streams.show("trades")["head"] == 2

@@ -1,8 +1,9 @@
 """What goes through a pipe comes out as it went in, whatever the cuts."""
 
 import io
+import json
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
@@ -151,6 +152,14 @@ def test_what_is_right_comes_before_the_fault_is_told(count: int, sizes: list[in
         ),
         (b'{"body":"x","attributes":{"b":1,"a":[1]}}', "attribute a is a list: give text, a number, true"),
         (b'{"body":"x","attributes":{"a":{"$date":"1"}}}', "attribute a"),
+        (b'{"body":"x","attributes":{"a":1,"q":1e400}}', "attribute q: 1e400 does not fit 64 bits"),
+        (b'{"body":"x","attributes":{"q":' + b"9" * 5000 + b"}}", "attribute q: 9{60}… does not fit 64 bits"),
+        (b'{"body":"x","attributes":{"q":' + b"9" * 500 + b"}}", "attribute q: 9{60}… does not fit 64 bits"),
+        (b'{"body":"x","attributes":{"a":[1],"b":1e400}}', "attribute a is a list"),
+        (b'{"body":"x","attributes":{"a":[1]},"attributes":null}', "attributes"),
+        (b'{"body":"x","attributes":{"a":[1]},"attributes":5}', "attributes"),
+        (b'{"body":"x","more":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "it is nested too deeply"),
+        (b'{"body":"x","attributes":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "attribute"),
         (b'{"body":5}', "body: Expected text, got a whole number"),
         (b"[]", "Expected an object, got a list"),
     ],
@@ -158,6 +167,51 @@ def test_what_is_right_comes_before_the_fault_is_told(count: int, sizes: list[in
 def test_a_json_record_that_is_not_right_says_why(line: bytes, named: str) -> None:
     with pytest.raises(Misuse, match=named):
         list(read_chunks(io.BytesIO(line + b"\n"), JSON))
+
+
+texts = st.sampled_from(["", "x", "$bytes", "$timestamp", "2013-07-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "="])
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**25), 10**25), st.floats(), st.sampled_from([b"1e400"]), texts
+)
+values_of_any_kind = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2), max_leaves=4
+)
+fields = st.sampled_from(["key", "key_base64", "body", "body_base64", "attributes", "event_time", "more"])
+members = st.lists(st.tuples(fields, values_of_any_kind | st.dictionaries(texts, values_of_any_kind)), max_size=5)
+
+
+def as_json(value: object) -> str:
+    """As JSON, bytes as they are."""
+    match value:
+        case bytes():
+            return value.decode()
+        case dict():
+            return "{" + ",".join(f"{json.dumps(name)}:{as_json(part)}" for name, part in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(as_json, value)) + "]"
+        case _:
+            return json.dumps(value)
+
+
+def fault_of(chunks: Iterator[Chunk]) -> Misuse | None:
+    """What is told behind the chunks that are right."""
+    try:
+        list(chunks)
+    except Misuse as refused:
+        return refused
+    return None
+
+
+@given(members | st.binary(max_size=30).map(lambda octets: octets.replace(b"\n", b"")))
+def test_whatever_a_json_record_is_it_is_taken_or_refused_in_its_place(given: list[tuple[str, object]] | bytes) -> None:
+    if isinstance(given, bytes):
+        line = given
+    else:
+        line = ("{" + ",".join(f"{json.dumps(name)}:{as_json(value)}" for name, value in given) + "}").encode()
+    chunks = read_chunks(io.BytesIO(b'{"body":"before"}\n' + line + b"\n"), JSON)
+    assert next(chunks).bodies[0] == b"before"
+    refused = fault_of(chunks)
+    assert refused is None or (refused.code, refused.details) == ("bad-record", {"offset": 18})
 
 
 @given(st.lists(st.sampled_from(["", "a", "bb", "key:ccc"]), min_size=1, max_size=9), st.data())

@@ -175,7 +175,7 @@ class _Publishing:
     def run(self, chunks: Iterator[Chunk], interrupts: Interrupts, timeout_s: float) -> None:
         """Publish all chunks, wait for their acknowledgements, and say what became of them."""
         from veredus.cli.exits import Ended, Exit
-        from veredus.kernel.errors import VeredusError
+        from veredus.kernel.errors import Unavailable, VeredusError
 
         ending: BaseException | None = None
         # The publisher may be over while nothing comes that could be given to it.
@@ -190,7 +190,8 @@ class _Publishing:
                         break
                     self._publish(chunk)
                     bar.update(task, figures=f"{self._published_count:,} published")
-            except (VeredusError, KeyboardInterrupt) as error:
+            except (VeredusError, OSError, KeyboardInterrupt) as error:
+                # An input that can be read no further takes nothing from what was read.
                 ending = error
         try:
             self._publisher.flush(timeout_s=timeout_s)
@@ -201,12 +202,10 @@ class _Publishing:
         self._say_what_became(ending)
         if isinstance(ending, KeyboardInterrupt):
             raise Ended(Exit.IN_DOUBT if self._in_doubt_count else Exit.INTERRUPTED)
-        if isinstance(ending, VeredusError):
-            from veredus.kernel.errors import Unavailable
-
-            if self._in_doubt_count and isinstance(ending, Unavailable):
-                note(f"veredus: {ending.message} [{ending.code}]")
-                raise Ended(Exit.IN_DOUBT)
+        if self._in_doubt_count and isinstance(ending, Unavailable):
+            note(f"veredus: {ending.message} [{ending.code}]")
+            raise Ended(Exit.IN_DOUBT)
+        if ending is not None:
             raise ending
 
     def _check_going_on(self) -> None:
