@@ -2,12 +2,14 @@
 
 import io
 import json
+import math
 import shlex
 import signal
 import sys
 import time
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
@@ -70,6 +72,35 @@ def test_keys_attributes_and_times_survive_a_json_pipe(run_veredus: Veredus, tmp
     assert run_veredus("pub", "copy", "--format", "json", "--file", copied).code == Exit.OK
     again = json.loads(run_veredus("sub", "copy", "--no-follow", "--format", "json").out)
     assert {name: again[name] for name in record} == record
+
+
+def test_whatever_was_published_comes_back_from_a_json_pipe_as_it_was(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path
+) -> None:
+    first, last = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    listed: list[dict[str, Any]] = [
+        {"a": math.nan, "b": math.inf, "c": -math.inf, "d": -0.0, "e": 5e-324, "f": 1e300, "g": 1.0},
+        {"a": -(2**63), "b": 2**63 - 1, "c": True, "d": False, "e": None, "f": 0},
+        {"a": b"\xff\x00", "b": b"", "c": first, "d": last, "e": "\x00\u2028\U0001f600", "$f": "", "é": "$bytes"},
+        {},
+    ]
+    with node.publisher("trades") as publisher:
+        publisher.publish_many(
+            [b"\xff", b"", "é".encode(), b"\x00"],
+            [b"\xfe\n", b"\r\n", b"\x1b", b""],
+            listed,
+            [first, last, first, last],
+        )
+    lines = run_veredus("sub", "trades", "--no-follow", "--format", "json").out
+    file = tmp_path / "copied"
+    file.write_text(lines)
+    assert run_veredus("pub", "copy", "--format", "json", "--file", file).code == Exit.OK
+
+    def held(stream: str) -> list[tuple[object, ...]]:
+        with node.subscribe(stream, until=5) as subscription:
+            return [(p.key, p.body, repr(dict(sorted(p.attributes.items()))), p.event_time) for p in subscription]
+
+    assert held("copy") == held("trades")
 
 
 def test_bodies_with_line_breaks_go_through_a_prefixed_pipe(run_veredus: Veredus, tmp_path: Path) -> None:

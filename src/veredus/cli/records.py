@@ -4,8 +4,8 @@
     prefixed   the body's size in 4 bytes, big-endian, then the body; for bodies that hold line breaks
     json       one object a line: key, body, attributes, event_time; on the way out also where it stands and whose it is
 
-What is no UTF-8 is in `key_base64` and `body_base64`. In attributes, {"$bytes": base64} and {"$timestamp": RFC 3339}
-stand for the two types that JSON does not have.
+What is no UTF-8 is in `key_base64` and `body_base64`. In attributes, {"$bytes": base64}, {"$timestamp": RFC 3339} and
+{"$float": "NaN"}, "Infinity" or "-Infinity" stand for what JSON does not have.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf, isfinite, nan
 from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
@@ -104,8 +105,12 @@ class _JsonAttributes(msgspec.Struct):
 
 
 _NO_BODY = 'there is no "body" and no "body_base64": for an empty one write "body": ""; --format lines takes any lines'
-_MEMBERS = 'an object has one member, "$bytes" or "$timestamp"'
-_ATTRIBUTE_KINDS = 'give text, a number, true, false, null, or an object with one member, "$bytes" or "$timestamp"'
+_MEMBERS = 'an object has one member, "$bytes", "$timestamp" or "$float"'
+_ATTRIBUTE_KINDS = (
+    'give text, a number, true, false, null, or an object with one member, "$bytes", "$timestamp" or "$float"'
+)
+_FLOATS = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
+"""The numbers that JSON does not have, as they are written there."""
 _TIME_KIND = 'a time as in RFC 3339, "2013-07-01T00:00:00Z"'
 _INT64 = range(-(2**63), 2**63)
 
@@ -373,6 +378,12 @@ def _attribute_of(name: str, value: _Attribute) -> AttributeValue | None:
             except ValueError:
                 raise ValueError(f"attribute {name}: $timestamp must be {_TIME_KIND}") from None
             return _aware(f"attribute {name}:", when)
+        case {"$float": text, **rest} if not rest:
+            if text not in _FLOATS:
+                raise ValueError(
+                    f"attribute {name}: $float must be {', '.join(_FLOATS)}; write other numbers as they are"
+                )
+            return _FLOATS[text]
     raise ValueError(f"attribute {name}: {_MEMBERS}")
 
 
@@ -431,4 +442,6 @@ def _shown(value: AttributeValue | None) -> object:
         return {"$bytes": b64encode(value).decode()}
     if isinstance(value, datetime):
         return {"$timestamp": time_text(value)}
+    if isinstance(value, float) and not isfinite(value):
+        return {"$float": next(text for text, known in _FLOATS.items() if str(known) == str(value))}
     return value
