@@ -3,10 +3,12 @@
 import io
 import json
 import math
+import os
 import shlex
 import signal
 import sys
 import time
+import tty
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -14,7 +16,7 @@ from typing import Any, BinaryIO
 import pytest
 
 from tests.cli.conftest import Veredus
-from tests.processes import Child, beside, free_port
+from tests.processes import WAIT_S, Child, beside, free_port
 from veredus.cli.exits import Exit
 from veredus.client.embedded import Embedded
 
@@ -101,6 +103,33 @@ def test_whatever_was_published_comes_back_from_a_json_pipe_as_it_was(
             return [(p.key, p.body, repr(dict(sorted(p.attributes.items()))), p.event_time) for p in subscription]
 
     assert held("copy") == held("trades")
+
+
+@pytest.mark.parametrize("form", ["lines", "json"])
+def test_a_terminal_is_shown_control_characters_and_a_file_gets_them_as_they_are(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path, form: str
+) -> None:
+    body = "\x1b]0;title\x07\tone\r\n\x9btwo é".encode() + (b"\xff" if form == "lines" else b"")
+    with node.publisher("trades") as publisher:
+        publisher.publish("\x1bkey", body)
+    command = ("sub", "trades", "--no-follow", "--format", form)
+    command += ("--key-separator", "|") if form == "lines" else ()
+    near, far = os.openpty()
+    tty.setraw(far)
+    with Child([*COMMAND, *command], stdout=far) as child:
+        assert child.wait(WAIT_S) == Exit.OK
+        shown = os.read(near, 1 << 16)
+    os.close(near)
+    os.close(far)
+    assert not set(shown.decode()) & set(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
+    if form == "json":
+        assert {"key": "\x1bkey", "body": body.decode()}.items() <= json.loads(shown).items()
+        return
+    assert shown.decode() == "\\u001bkey|\\u001b]0;title\\u0007\tone\\u000d\n\\u009btwo é\\xff\n"
+    file = tmp_path / "output"
+    with file.open("wb") as output, Child([*COMMAND, *command], stdout=output) as child:
+        assert child.wait(WAIT_S) == Exit.OK
+    assert file.read_bytes() == b"\x1bkey|" + body + b"\n"
 
 
 def test_bodies_with_line_breaks_go_through_a_prefixed_pipe(run_veredus: Veredus, tmp_path: Path) -> None:

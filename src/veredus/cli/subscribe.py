@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +13,7 @@ from click.core import ParameterSource
 
 from veredus.cli.interrupts import Interrupts
 from veredus.cli.link import Target, node_options
-from veredus.cli.terminal import note
+from veredus.cli.terminal import note, write_octets
 
 if TYPE_CHECKING:
     from veredus.client.blocking import Node
@@ -307,8 +306,7 @@ def _write(publications: Sequence[Publication], form: str, separator: bytes) -> 
     else:
         keys = [publication.key for publication in publications] if separator else ()
         data = write_lines(keys, [publication.body for publication in publications], separator)
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    write_octets(data)
 
 
 def _write_messages(messages: Sequence[Message], form: str, separator: bytes) -> None:
@@ -321,5 +319,4 @@ def _write_messages(messages: Sequence[Message], form: str, separator: bytes) ->
     else:
         keys = [message.key for message in messages] if separator else ()
         data = write_lines(keys, [message.body for message in messages], separator)
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    write_octets(data)

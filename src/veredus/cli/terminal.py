@@ -15,6 +15,9 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_CONTROLS = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
+"""What a terminal may obey instead of showing it, and how it is shown; as in JSON, which thereby stays valid."""
+
 Row = Mapping[str, object]
 TABLE, JSON, JSONL = "table", "json", "jsonl"
 
@@ -49,6 +52,16 @@ class CommandGroup(click.Group):
 def note(text: str) -> None:
     """Say something to a person: on standard error."""
     click.echo(text, err=True)
+
+
+def write_octets(octets: bytes) -> None:
+    """Write what others have published to standard output, and flush it: as it is, but harmless on a terminal."""
+    _write_bytes(harmless(octets).encode() if sys.stdout.isatty() else octets)
+
+
+def harmless(octets: bytes) -> str:
+    r"""The text, with control characters but tab and line feed as `\u001b`, and what is no UTF-8 as `\xff`."""
+    return octets.decode(errors="backslashreplace").translate(_CONTROLS)
 
 
 def write_rows(rows: Iterable[Row], output: str, columns: Sequence[str] = ()) -> None:
@@ -134,7 +147,7 @@ def _write_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
             is_number = bool(rows) and all(isinstance(row.get(name), int | float) for row in rows)
             table.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=index == 0)
         for line in texts:
-            table.add_row(*map(Text, line))
+            table.add_row(*(Text(harmless(cell.encode())) for cell in line))
         Console().print(table)
         return
     header = [list(columns)] if any(map(str.strip, columns)) else []

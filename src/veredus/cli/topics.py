@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
-from veredus.cli.terminal import CommandGroup, note
+from veredus.cli.terminal import CommandGroup, note, write_octets
 from veredus.cli.topics_servers import serve, show
 
 if TYPE_CHECKING:
@@ -287,5 +286,4 @@ def _write(body: bytes, form: str) -> None:
         from veredus.cli.records import write_lines, write_prefixed
 
         body = write_lines((), [body]) if form == LINES else write_prefixed([body])
-    sys.stdout.buffer.write(body)
-    sys.stdout.buffer.flush()
+    write_octets(body)
