@@ -194,6 +194,14 @@ def test_another_file_under_the_same_source_is_refused_unless_it_is_meant(run_ve
     assert run_veredus("sub", "trades", "--no-follow").lines == ["one", "two", "three", "four", "five"]
 
 
+def test_of_one_record_is_said_that_it_is_one(run_veredus: Veredus, tmp_path: Path) -> None:
+    file = written(tmp_path, '{"body": "one"}', "{]")
+    refused = run_veredus("pub", "trades", "--source", "desk", "--format", "json", "--no-resume", "--file", file)
+    assert "1 of 1 publication was acknowledged, up to number 1" in refused.err
+    other = run_veredus("pub", "trades", "--source", "desk", "--file", file)
+    assert "the source has published 1 record without" in other.err
+
+
 def test_a_source_that_never_said_from_where_is_not_resumed(run_veredus: Veredus, tmp_path: Path) -> None:
     file = written(tmp_path, "one", "two")
     run_veredus("pub", "trades", "--source", "desk", "--no-resume", "--file", file)

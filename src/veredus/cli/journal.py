@@ -250,12 +250,12 @@ class _Contents:
         """Say to a person whose journal it is, where that is no node's."""
         if self._states is None:
             return
+        from veredus.kernel.words import counted
         from veredus.topics.facts import names_in
 
         clients = {client for client, _ in map(names_in, self._states)}
-        clients_of = "client of topics" if len(clients) == 1 else "clients of topics"
-        topics = "topic" if len(self._states) == 1 else "topics"
-        note(f"the journal holds the state of {len(clients)} {clients_of}, for {len(self._states)} {topics}")
+        who, what = counted(len(clients), "client of topics", "clients of topics"), counted(len(self._states), "topic")
+        note(f"the journal holds the state of {who}, for {what}")
 
     def told(self, report: Report) -> Iterator[Note]:
         """What the tables say of damage: of what is kept, what no table knows, since the facts that made it are gone,

@@ -13,6 +13,7 @@ import click
 from veredus.cli.interrupts import Interrupts
 from veredus.cli.link import Target, node_options, seconds_of
 from veredus.cli.terminal import note, progress
+from veredus.kernel.words import are, counted, spanned, were
 
 if TYPE_CHECKING:
     from veredus.cli.records import Chunk
@@ -158,9 +159,10 @@ class _Publishing:
         if not self._resumes:
             return 0
         if not publisher.resume_token and publisher.last_number:
+            records = counted(publisher.last_number, "record")
             raise Refused(
                 "other-input",
-                f"the source has published {publisher.last_number} records without storing a place in an input:"
+                f"the source has published {records} without storing a place in an input:"
                 " use another --source, or use --no-resume to publish the whole input",
                 last_number=publisher.last_number,
             )
@@ -272,14 +274,16 @@ class _Publishing:
             note("nothing was published")
         elif sys.stderr.isatty() or ending is not None:
             where = f"up to number {publisher.taken_number}"
-            note(f"{taken} of {self._published_count} publications were acknowledged, {where}")
+            done = were(1 if self._published_count == 1 else taken)
+            note(f"{taken} of {counted(self._published_count, 'publication')} {done} acknowledged, {where}")
         if ending is None and not self._resumes and publisher.source and not self._source.seekable():
             note(
                 "the place in a pipe is not stored: if you run this again, all records are published again;"
                 " with --resume each time, only the missing ones"
             )
         if in_doubt:
-            note(f"{in_doubt} are in doubt: numbers {publisher.taken_number + 1} to {publisher.number}")
+            numbers = spanned("number", publisher.taken_number + 1, publisher.number)
+            note(f"{in_doubt} {are(in_doubt)} in doubt: {numbers}")
         if ending is None or is_for_good:
             return
         if self._resumes:
@@ -290,8 +294,8 @@ class _Publishing:
 
 
 def _say_rest(size: int) -> None:
-    count = f"{size} byte" if size == 1 else f"{size} bytes"
-    note(f"the last record is not complete ({count}) and was not published: run the command again when it is")
+    rest = counted(size, "byte")
+    note(f"the last record is not complete ({rest}) and was not published: run the command again when it is")
 
 
 def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:

@@ -14,6 +14,7 @@ from click.core import ParameterSource
 from veredus.cli.interrupts import Interrupts
 from veredus.cli.link import Target, node_options
 from veredus.cli.terminal import note, write_octets
+from veredus.kernel.words import are, spanned
 
 if TYPE_CHECKING:
     from veredus.client.blocking import Node
@@ -123,7 +124,8 @@ def subscribe(
 
     def tell_gap(gap: Gap) -> None:
         gaps.append(gap)
-        note(f"gap: sequences {gap.first_sequence} to {gap.next_sequence - 1} are not available ({gap.code})")
+        gone = spanned("sequence", gap.first_sequence, gap.next_sequence - 1)
+        note(f"gap: {gone} {are(gap.next_sequence - gap.first_sequence)} not available ({gap.code})")
 
     if group:
         if where or subscriber or attempts_max or park_to or not follow:

@@ -10,6 +10,7 @@ import click
 
 from veredus.cli.terminal import CommandGroup, note, write_octets
 from veredus.cli.topics_servers import serve, show
+from veredus.kernel.words import were
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -201,7 +202,8 @@ def _put_lines(client: Client, topic: str, file: BinaryIO, size_max: int, interr
                 note(f"{done_count} lines were put, in {put_count} puts")
     except BaseException:
         if done_count:
-            note(f"the first {done_count} lines were put: retry with only the lines from line {done_count + 1} on")
+            done = "the first line" if done_count == 1 else f"the first {done_count} lines"
+            note(f"{done} {were(done_count)} put: retry with only the lines from line {done_count + 1} on")
         raise
 
 
