@@ -281,6 +281,70 @@ def test_what_is_not_utf8_on_the_command_line_is_named(run_veredus: Veredus, opt
     assert (refused.code, f"{options[0]}: " in refused.err, "is not UTF-8" in refused.err) == (Exit.USAGE, True, True)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--attribute", "big=99999999999999999999"), "--attribute: big: 99999999999999999999 does not fit 64 bits"),
+        (("--attribute", "big=" + "9" * 5000), "9… does not fit 64 bits"),
+        (("--attribute", "big=1e999"), "--attribute: big: 1e999 does not fit 64 bits"),
+        (("--attribute", "n" * 256 + "=1"), "a name may have at most 255 bytes"),
+        (("--attribute", "x=1", "--attribute", "x=2"), "--attribute: x is given twice"),
+        (("--key", "k" * 256), "--key: a key may have at most 255 bytes, this one has 256"),
+        (("--patience", "soon"), "--patience: 'soon' is not a duration"),
+    ],
+)
+def test_what_no_publication_can_have_is_the_options_fault_before_anything_is_read(
+    run_veredus: Veredus, node: Embedded, options: tuple[str, ...], said: str
+) -> None:
+    refused = run_veredus("pub", "trades", *options, "-a", "veredus://127.0.0.1:1")
+    assert (refused.code, said in refused.err) == (Exit.USAGE, True), refused.err
+    assert node.streams.list() == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("pub", "trades", "--source", ""),
+        ("pub", "trades", "--source="),
+        ("pub", "trades", "--file", ""),
+        ("sub", "trades", "--subscriber", ""),
+        ("sub", "trades", "--subscriber", "a", "--name", ""),
+        ("sub", "trades", "--park-to", ""),
+        ("sub", "trades", "--multicast", ""),
+        ("stream", "ls", "--address", ""),
+        ("stream", "ls", "-a", "127.0.0.1", "-a", ""),
+        ("stream", "ls", "--authorities", ""),
+        ("stream", "ls", "--certificate", ""),
+        ("audit", "--stream", ""),
+        ("audit", "--into", ""),
+        ("journal", "dump", ".", "--stream", ""),
+        ("topics", "--id", "", "get", "news"),
+        ("topics", "--directory", "", "get", "news"),
+        ("proxy", "--listen", ""),
+        ("serve", "--directory", ""),
+        ("token", "ls", "--file", ""),
+    ],
+    ids=" ".join,
+)
+def test_an_option_that_names_nothing_is_refused(run_veredus: Veredus, command: tuple[str, ...]) -> None:
+    refused = run_veredus(*command)
+    assert (refused.code, "it is empty: give a name, or leave the option out" in refused.err) == (Exit.USAGE, True)
+    option = [word.rstrip("=") for word in command if word.startswith("-")][-1]
+    assert {"-a": "--address"}.get(option, option) in refused.err
+
+
+def test_an_empty_variable_is_one_that_is_not_set(
+    run_veredus: Veredus, node: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VEREDUS_AUTHORITIES", "")
+    assert run_veredus("stream", "ls").code == Exit.OK
+
+
+def test_a_form_of_output_is_for_the_settings_and_not_for_a_node_that_runs(run_veredus: Veredus) -> None:
+    refused = run_veredus("serve", "-o", "json")
+    assert (refused.code, "--output is for --check" in refused.err) == (Exit.USAGE, True)
+
+
 @pytest.mark.parametrize("command", ["add", "add-key"])
 @pytest.mark.parametrize("expires", ["0d", "0"])
 def test_a_token_that_would_never_be_valid_is_not_made(

@@ -15,7 +15,17 @@ import msgspec
 from msgspec.structs import asdict
 
 from veredus.cli.exits import Ended, Exit
-from veredus.cli.terminal import JSON, TABLE, CommandGroup, note, output_option, time_text, write_one, write_rows
+from veredus.cli.terminal import (
+    JSON,
+    TABLE,
+    CommandGroup,
+    Naming,
+    note,
+    output_option,
+    time_text,
+    write_one,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from veredus.journal.verify import DumpedRecord, Report
@@ -70,7 +80,7 @@ def verify(directory: Path, output: str) -> None:
 
 @journal.command("dump", short_help="List the records of a journal.")
 @_directory_argument
-@click.option("--stream", help="Only records of this stream, or of this topic.")
+@click.option("--stream", cls=Naming, help="Only records of this stream, or of this topic.")
 @click.option("--segment", "segments", type=int, multiple=True, help="Only records of this segment; repeatable.")
 @click.option(
     "--from",

@@ -6,13 +6,14 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from math import isfinite
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
 
 from veredus.cli.interrupts import Interrupts
 from veredus.cli.link import Target, node_options, seconds_of
-from veredus.cli.terminal import note, progress
+from veredus.cli.terminal import Naming, note, progress
 from veredus.kernel.words import are, counted, spanned, were
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?", re.ASCII)
+DIGITS_MAX = 60
+"""A whole number may be written with so many digits."""
 FORMATS = ("lines", "prefixed", "json")
 _FOR_GOOD = ("stream-deleted",)
 """Behind these there is nothing to continue with the rest of the input, nor behind another publisher."""
@@ -43,11 +46,14 @@ class _PublishCommand(click.Command):
 @click.argument("stream")
 @click.option(
     "--source",
+    cls=Naming,
     metavar="NAME",
     default="",
     help="The durable name of the publisher. Without it, the node recognises no duplicates.",
 )
-@click.option("--file", "file", type=click.File("rb"), default="-", help="Read this file instead of standard input.")
+@click.option(
+    "--file", "file", cls=Naming, type=click.File("rb"), default="-", help="Read this file instead of standard input."
+)
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True, help="The form of the records."
 )
@@ -109,8 +115,10 @@ def publish(
     if resume and (not source or first != 1):
         missing = "needs --source" if not source else "cannot be used with --from"
         raise click.UsageError(f"--resume {missing}")
-    octets = _octets_of(key or "", "--key")
+    octets = _key_of(key or "")
     constant = _attributes_of(attributes)
+    separator = separator_of(key_separator)
+    timeout_s = seconds_of(patience, "--patience")
     remembering = RememberingInput(file)
     with Interrupts() as interrupts, ExitStack() as opened:
         with interrupts.waiting():
@@ -121,13 +129,12 @@ def publish(
             publisher = opened.enter_context(publishing)
             session = _Publishing(publisher, remembering, resume, octets, constant, first)
             offset = session.begin()
-        separator = separator_of(key_separator)
         last = None if count is None else first - 1 + count
         if file.isatty():
             note("reading records from the terminal: one a line, Ctrl-D at the end")
         tell_rest = _say_rest if resume else None
         chunks = read_chunks(remembering, form, separator, offset, last, key is None, tell_rest)
-        session.run(chunks, interrupts, seconds_of(patience, "--patience"))
+        session.run(chunks, interrupts, timeout_s)
 
 
 class _Publishing:
@@ -299,16 +306,37 @@ def _say_rest(size: int) -> None:
 
 
 def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:
+    """The attributes of `--attribute`, by name. Raises `click.BadParameter`."""
+    from veredus.delivery.publication import ATTRIBUTE_NAME_SIZE_MAX
+
     attributes: dict[str, AttributeValue] = {}
     for text in texts:
         _octets_of(text, "--attribute")
         name, equals, value = text.partition("=")
+        fault = ""
         if not equals or not name:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--attribute")
-        if name.startswith("$"):
-            raise click.BadParameter(f"{name}: names that begin with $ are reserved", param_hint="--attribute")
-        attributes[name] = _typed(value)
+            fault = f"{text!r} is not NAME=VALUE"
+        elif name.startswith("$"):
+            fault = f"{name}: names that begin with $ are reserved"
+        elif name in attributes:
+            fault = f"{name} is given twice: a publication has one value for each name"
+        elif len(name.encode()) > ATTRIBUTE_NAME_SIZE_MAX:
+            fault = f"{name[:32]}…: a name may have at most {ATTRIBUTE_NAME_SIZE_MAX} bytes"
+        if fault:
+            raise click.BadParameter(fault, param_hint="--attribute")
+        attributes[name] = _typed(name, value)
     return attributes or None
+
+
+def _key_of(text: str) -> bytes:
+    """The key of `--key`. Raises `click.BadParameter`."""
+    from veredus.kernel.names import KEY_SIZE_MAX
+
+    key = _octets_of(text, "--key")
+    if len(key) > KEY_SIZE_MAX:
+        said = f"a key may have at most {KEY_SIZE_MAX} bytes, this one has {len(key)}"
+        raise click.BadParameter(said, param_hint="--key")
+    return key
 
 
 def _octets_of(text: str, option: str) -> bytes:
@@ -319,11 +347,18 @@ def _octets_of(text: str, option: str) -> bytes:
         raise click.BadParameter(f"{text!r} is not UTF-8 at position {error.start}", param_hint=option) from None
 
 
-def _typed(text: str) -> AttributeValue:
+def _typed(name: str, text: str) -> AttributeValue:
+    """The value that a text shows. Raises `click.BadParameter` for a number that no attribute can be."""
     if text in ("true", "false"):
         return text == "true"
-    if _INTEGER.fullmatch(text):
+    is_whole = _INTEGER.fullmatch(text) is not None
+    if not is_whole and not _DECIMAL.fullmatch(text):
+        return text.removeprefix('"').removesuffix('"') if text.startswith('"') and text.endswith('"') else text
+    number = float(text)
+    if is_whole and len(text) <= DIGITS_MAX and -(2**63) <= int(text) < 2**63:
         return int(text)
-    if _DECIMAL.fullmatch(text):
-        return float(text)
-    return text.removeprefix('"').removesuffix('"') if text.startswith('"') and text.endswith('"') else text
+    if is_whole or not isfinite(number):
+        shown = text if len(text) <= DIGITS_MAX else f"{text[:DIGITS_MAX]}…"
+        said = f"{name}: {shown} does not fit 64 bits; for text, write it in double quotes: '{name}=\"{shown}\"'"
+        raise click.BadParameter(said, param_hint="--attribute")
+    return number

@@ -13,7 +13,7 @@ from click.core import ParameterSource
 
 from veredus.cli.interrupts import Interrupts
 from veredus.cli.link import Target, node_options
-from veredus.cli.terminal import note, write_octets
+from veredus.cli.terminal import Naming, note, write_octets
 from veredus.kernel.words import are, spanned
 
 if TYPE_CHECKING:
@@ -60,26 +60,32 @@ FORMATS = ("lines", "prefixed", "json")
 )
 @click.option(
     "--subscriber",
+    cls=Naming,
     metavar="NAME",
     default="",
     help="A durable name: the node stores its position, and the next run continues there.",
 )
 @click.option(
-    "--name", default="", help="The name of the subscription, if the subscriber has several.  [default: main]"
+    "--name",
+    cls=Naming,
+    default="",
+    help="The name of the subscription, if the subscriber has several.  [default: main]",
 )
 @click.option(
     "--attempts-max", type=click.IntRange(1), help="After this many attempts, move a publication to the dead letters."
 )
-@click.option("--park-to", default="", metavar="STREAM", help="The stream for dead letters; it must exist.")
+@click.option("--park-to", cls=Naming, default="", metavar="STREAM", help="The stream for dead letters; it must exist.")
 @click.option(
     "--multicast",
     "group",
+    cls=Naming,
     default="",
     metavar="GROUP",
     help="Receive new publications from this multicast group, such as 239.195.0.1:7074, and all others from the node.",
 )
 @click.option(
     "--interface",
+    cls=Naming,
     metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
@@ -33,6 +34,18 @@ def output_option(command: F) -> F:
         help="How the result is written to standard output.",
     )
     return option(command)
+
+
+class Naming(click.Option):
+    """An option that names something: one that is empty, as from a variable that is not set, is not taken for none."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """As of any option. Raises `click.BadParameter`."""
+        value, source = super().consume_value(ctx, opts)
+        if source is ParameterSource.COMMANDLINE and "" in (value if isinstance(value, list | tuple) else (value,)):
+            said = "it is empty: give a name, or leave the option out"
+            raise click.BadParameter(said, param_hint=self.opts[-1])
+        return value, source
 
 
 class CommandGroup(click.Group):

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
-from veredus.cli.terminal import CommandGroup, note, write_octets
+from veredus.cli.terminal import CommandGroup, Naming, note, write_octets
 from veredus.cli.topics_servers import serve, show
 from veredus.kernel.words import were
 
@@ -83,14 +83,23 @@ class _Given(NamedTuple):
 @click.group(cls=CommandGroup)
 @click.option(
     "--config",
+    cls=Naming,
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="VEREDUS_SETTINGS",
     help="A TOML file of settings, with a section [topics].",
 )
-@click.option("--id", "client_id", help="The client's id. It never changes, and only one process may use it at a time.")
-@click.option("--proxy", "proxies", multiple=True, metavar="HOST:PORT", help="Try this proxy; repeatable, in order.")
+@click.option(
+    "--id",
+    "client_id",
+    cls=Naming,
+    help="The client's id. It never changes, and only one process may use it at a time.",
+)
+@click.option(
+    "--proxy", "proxies", cls=Naming, multiple=True, metavar="HOST:PORT", help="Try this proxy; repeatable, in order."
+)
 @click.option(
     "--directory",
+    cls=Naming,
     help="Where clients store their last put and get: topics.directory; the journal of serve: node.directory.",
 )
 @click.pass_context
