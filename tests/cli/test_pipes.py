@@ -9,6 +9,7 @@ import signal
 import sys
 import time
 import tty
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -18,6 +19,8 @@ import pytest
 from tests.cli.conftest import Veredus
 from tests.processes import WAIT_S, Child, beside, free_port
 from veredus.cli.exits import Exit
+from veredus.cli.terminal import write_rows
+from veredus.cli.topics import _write as write_body
 from veredus.client.embedded import Embedded
 
 COMMAND = [sys.executable, "-c", "from veredus.cli import main; main()"]
@@ -399,3 +402,26 @@ def test_a_standard_stream_that_is_closed_or_full_is_an_error_in_one_sentence(
         assert failing.wait(20) == Exit.ERROR
     assert all(one["floor"] == 0 for one in node.subscriptions.list("closed"))
     assert node.streams.show("closed")["head"] == 1
+
+
+class Terminal(io.TextIOWrapper):
+    """A terminal that keeps what it is shown."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda: write_rows([{"name": "a\x1bb\x9b"}], "table"), lambda: write_body(b"a\x1bb\xc2\x9b", "raw")],
+    ids=["tables", "topics get"],
+)
+def test_whatever_writes_what_others_chose_writes_it_harmless_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]
+) -> None:
+    shown = io.BytesIO()
+    terminal = Terminal(shown, encoding="utf-8")
+    monkeypatch.setattr("sys.stdout", terminal)
+    write()
+    terminal.flush()
+    assert rb"a\u001bb\u009b" in shown.getvalue()
