@@ -1,5 +1,6 @@
 """What is often done wrong is answered with what is wrong, in the words in which it was written, and what to do."""
 
+import errno
 import io
 import json
 import socket
@@ -10,6 +11,7 @@ import pytest
 from tests.cli.conftest import Veredus
 from tests.cli.test_pipes import started
 from veredus.cli.exits import Exit
+from veredus.cli.resumption import RememberingInput
 from veredus.client.embedded import Embedded, embedded
 
 
@@ -279,6 +281,70 @@ def test_what_is_not_utf8_on_the_command_line_is_named(run_veredus: Veredus, opt
     assert (refused.code, f"{options[0]}: " in refused.err, "is not UTF-8" in refused.err) == (Exit.USAGE, True, True)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--attribute", "big=99999999999999999999"), "--attribute: big: 99999999999999999999 does not fit 64 bits"),
+        (("--attribute", "big=" + "9" * 5000), "9… does not fit 64 bits"),
+        (("--attribute", "big=1e999"), "--attribute: big: 1e999 does not fit 64 bits"),
+        (("--attribute", "n" * 256 + "=1"), "a name may have at most 255 bytes"),
+        (("--attribute", "x=1", "--attribute", "x=2"), "--attribute: x is given twice"),
+        (("--key", "k" * 256), "--key: a key may have at most 255 bytes, this one has 256"),
+        (("--patience", "soon"), "--patience: 'soon' is not a duration"),
+    ],
+)
+def test_what_no_publication_can_have_is_the_options_fault_before_anything_is_read(
+    run_veredus: Veredus, node: Embedded, options: tuple[str, ...], said: str
+) -> None:
+    refused = run_veredus("pub", "trades", *options, "-a", "veredus://127.0.0.1:1")
+    assert (refused.code, said in refused.err) == (Exit.USAGE, True), refused.err
+    assert node.streams.list() == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("pub", "trades", "--source", ""),
+        ("pub", "trades", "--source="),
+        ("pub", "trades", "--file", ""),
+        ("sub", "trades", "--subscriber", ""),
+        ("sub", "trades", "--subscriber", "a", "--name", ""),
+        ("sub", "trades", "--park-to", ""),
+        ("sub", "trades", "--multicast", ""),
+        ("stream", "ls", "--address", ""),
+        ("stream", "ls", "-a", "127.0.0.1", "-a", ""),
+        ("stream", "ls", "--authorities", ""),
+        ("stream", "ls", "--certificate", ""),
+        ("audit", "--stream", ""),
+        ("audit", "--into", ""),
+        ("journal", "dump", ".", "--stream", ""),
+        ("topics", "--id", "", "get", "news"),
+        ("topics", "--directory", "", "get", "news"),
+        ("proxy", "--listen", ""),
+        ("serve", "--directory", ""),
+        ("token", "ls", "--file", ""),
+    ],
+    ids=" ".join,
+)
+def test_an_option_that_names_nothing_is_refused(run_veredus: Veredus, command: tuple[str, ...]) -> None:
+    refused = run_veredus(*command)
+    assert (refused.code, "it is empty: give a name, or leave the option out" in refused.err) == (Exit.USAGE, True)
+    option = [word.rstrip("=") for word in command if word.startswith("-")][-1]
+    assert {"-a": "--address"}.get(option, option) in refused.err
+
+
+def test_an_empty_variable_is_one_that_is_not_set(
+    run_veredus: Veredus, node: Embedded, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VEREDUS_AUTHORITIES", "")
+    assert run_veredus("stream", "ls").code == Exit.OK
+
+
+def test_a_form_of_output_is_for_the_settings_and_not_for_a_node_that_runs(run_veredus: Veredus) -> None:
+    refused = run_veredus("serve", "-o", "json")
+    assert (refused.code, "--output is for --check" in refused.err) == (Exit.USAGE, True)
+
+
 @pytest.mark.parametrize("command", ["add", "add-key"])
 @pytest.mark.parametrize("expires", ["0d", "0"])
 def test_a_token_that_would_never_be_valid_is_not_made(
@@ -337,3 +403,42 @@ def test_a_record_that_no_node_takes_is_named_by_its_place_and_all_before_it_are
         file.write_text('{"body": "one"}\n\n{"body": "two"}\n')
         assert run_veredus("pub", "keys", "--format", "json", "--file", file, *options).code == Exit.OK
         assert node.streams.show("keys")["head"] == 2
+
+
+@pytest.mark.parametrize(
+    ("record", "said"),
+    [
+        ('{"body": "x", "attributes": {"q": 1e400}}', "attribute q: 1e400 does not fit 64 bits"),
+        ('{"body": "x", "more": ' + "[" * 100_000 + "]" * 100_000 + "}", "it is nested too deeply"),
+        ('{"body": "x", "event_time": "0001-01-01T00:00:00+14:00"}', "event time"),
+        ('{"body": "x", "attributes": {"t": {"$timestamp": "9999-12-31T23:59:59-14:00"}}}', "of the years 1 to 9999"),
+    ],
+)
+def test_a_record_that_cannot_be_read_is_named_and_all_before_it_are_published(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path, record: str, said: str
+) -> None:
+    file = tmp_path / "records.json"
+    file.write_text('{"body": "right"}\n' * 5000 + record + "\n")
+    refused = run_veredus("pub", "trades", "--format", "json", "--file", file)
+    assert refused.code == Exit.USAGE
+    assert said in refused.err
+    assert "the record at byte 90000 (line 5001)" in refused.err
+    assert node.streams.show("trades")["head"] == 5000
+
+
+def test_what_was_read_before_the_input_fails_is_published(
+    run_veredus: Veredus, node: Embedded, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "records"
+    file.write_text("one\ntwo\n")
+    pieces = [b"one\ntwo\n"]
+
+    def read(_: RememberingInput, size: int) -> bytes:
+        if pieces:
+            return pieces.pop()
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(RememberingInput, "_read", read)
+    failed = run_veredus("pub", "trades", "--file", file)
+    assert (failed.code, "Input/output error" in failed.err) == (Exit.ERROR, True)
+    assert node.streams.show("trades")["head"] == 2

@@ -2,18 +2,25 @@
 
 import io
 import json
+import math
+import os
 import shlex
 import signal
 import sys
 import time
+import tty
+from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 
 from tests.cli.conftest import Veredus
-from tests.processes import Child, beside, free_port
+from tests.processes import WAIT_S, Child, beside, free_port
 from veredus.cli.exits import Exit
+from veredus.cli.terminal import write_rows
+from veredus.cli.topics import _write as write_body
 from veredus.client.embedded import Embedded
 
 COMMAND = [sys.executable, "-c", "from veredus.cli import main; main()"]
@@ -70,6 +77,62 @@ def test_keys_attributes_and_times_survive_a_json_pipe(run_veredus: Veredus, tmp
     assert run_veredus("pub", "copy", "--format", "json", "--file", copied).code == Exit.OK
     again = json.loads(run_veredus("sub", "copy", "--no-follow", "--format", "json").out)
     assert {name: again[name] for name in record} == record
+
+
+def test_whatever_was_published_comes_back_from_a_json_pipe_as_it_was(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path
+) -> None:
+    first, last = datetime(1, 1, 1, tzinfo=UTC), datetime(9999, 12, 31, 23, 59, 59, 999999, tzinfo=UTC)
+    listed: list[dict[str, Any]] = [
+        {"a": math.nan, "b": math.inf, "c": -math.inf, "d": -0.0, "e": 5e-324, "f": 1e300, "g": 1.0},
+        {"a": -(2**63), "b": 2**63 - 1, "c": True, "d": False, "e": None, "f": 0},
+        {"a": b"\xff\x00", "b": b"", "c": first, "d": last, "e": "\x00\u2028\U0001f600", "$f": "", "é": "$bytes"},
+        {},
+    ]
+    with node.publisher("trades") as publisher:
+        publisher.publish_many(
+            [b"\xff", b"", "é".encode(), b"\x00"],
+            [b"\xfe\n", b"\r\n", b"\x1b", b""],
+            listed,
+            [first, last, first, last],
+        )
+    lines = run_veredus("sub", "trades", "--no-follow", "--format", "json").out
+    file = tmp_path / "copied"
+    file.write_text(lines)
+    assert run_veredus("pub", "copy", "--format", "json", "--file", file).code == Exit.OK
+
+    def held(stream: str) -> list[tuple[object, ...]]:
+        with node.subscribe(stream, until=5) as subscription:
+            return [(p.key, p.body, repr(dict(sorted(p.attributes.items()))), p.event_time) for p in subscription]
+
+    assert held("copy") == held("trades")
+
+
+@pytest.mark.parametrize("form", ["lines", "json"])
+def test_a_terminal_is_shown_control_characters_and_a_file_gets_them_as_they_are(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path, form: str
+) -> None:
+    body = "\x1b]0;title\x07\tone\r\n\x9btwo é".encode() + (b"\xff" if form == "lines" else b"")
+    with node.publisher("trades") as publisher:
+        publisher.publish("\x1bkey", body)
+    command = ("sub", "trades", "--no-follow", "--format", form)
+    command += ("--key-separator", "|") if form == "lines" else ()
+    near, far = os.openpty()
+    tty.setraw(far)
+    with Child([*COMMAND, *command], stdout=far) as child:
+        assert child.wait(WAIT_S) == Exit.OK
+        shown = os.read(near, 1 << 16)
+    os.close(near)
+    os.close(far)
+    assert not set(shown.decode()) & set(map(chr, (*range(9), *range(11, 32), *range(127, 160))))
+    if form == "json":
+        assert {"key": "\x1bkey", "body": body.decode()}.items() <= json.loads(shown).items()
+        return
+    assert shown.decode() == "\\u001bkey|\\u001b]0;title\\u0007\tone\\u000d\n\\u009btwo é\\xff\n"
+    file = tmp_path / "output"
+    with file.open("wb") as output, Child([*COMMAND, *command], stdout=output) as child:
+        assert child.wait(WAIT_S) == Exit.OK
+    assert file.read_bytes() == b"\x1bkey|" + body + b"\n"
 
 
 def test_bodies_with_line_breaks_go_through_a_prefixed_pipe(run_veredus: Veredus, tmp_path: Path) -> None:
@@ -132,6 +195,14 @@ def test_another_file_under_the_same_source_is_refused_unless_it_is_meant(run_ve
     assert (refused.code, "[other-input]" in refused.err) == (Exit.REFUSED, True)
     assert run_veredus("pub", "trades", "--source", "desk", "--no-resume", "--file", other).code == Exit.OK
     assert run_veredus("sub", "trades", "--no-follow").lines == ["one", "two", "three", "four", "five"]
+
+
+def test_of_one_record_is_said_that_it_is_one(run_veredus: Veredus, tmp_path: Path) -> None:
+    file = written(tmp_path, '{"body": "one"}', "{]")
+    refused = run_veredus("pub", "trades", "--source", "desk", "--format", "json", "--no-resume", "--file", file)
+    assert "1 of 1 publication was acknowledged, up to number 1" in refused.err
+    other = run_veredus("pub", "trades", "--source", "desk", "--file", file)
+    assert "the source has published 1 record without" in other.err
 
 
 def test_a_source_that_never_said_from_where_is_not_resumed(run_veredus: Veredus, tmp_path: Path) -> None:
@@ -331,3 +402,26 @@ def test_a_standard_stream_that_is_closed_or_full_is_an_error_in_one_sentence(
         assert failing.wait(20) == Exit.ERROR
     assert all(one["floor"] == 0 for one in node.subscriptions.list("closed"))
     assert node.streams.show("closed")["head"] == 1
+
+
+class Terminal(io.TextIOWrapper):
+    """A terminal that keeps what it is shown."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    "write",
+    [lambda: write_rows([{"name": "a\x1bb\x9b"}], "table"), lambda: write_body(b"a\x1bb\xc2\x9b", "raw")],
+    ids=["tables", "topics get"],
+)
+def test_whatever_writes_what_others_chose_writes_it_harmless_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, write: Callable[[], None]
+) -> None:
+    shown = io.BytesIO()
+    terminal = Terminal(shown, encoding="utf-8")
+    monkeypatch.setattr("sys.stdout", terminal)
+    write()
+    terminal.flush()
+    assert rb"a\u001bb\u009b" in shown.getvalue()

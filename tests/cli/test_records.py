@@ -1,8 +1,10 @@
 """What goes through a pipe comes out as it went in, whatever the cuts."""
 
 import io
+import json
+import math
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 import pytest
@@ -17,6 +19,7 @@ from veredus.cli.records import (
     Chunk,
     read_chunks,
     separator_of,
+    time_text,
     write_json,
     write_lines,
     write_prefixed,
@@ -61,10 +64,10 @@ def test_lines_come_back_from_any_cuts(bodies: list[bytes], sizes: list[int]) ->
 values = st.one_of(
     st.booleans(),
     st.integers(-(2**63), 2**63 - 1),
-    st.floats(allow_nan=False, allow_infinity=False),
+    st.floats().map(lambda number: math.nan if math.isnan(number) else number),
     st.text(max_size=5),
     st.binary(max_size=5),
-    st.datetimes(timezones=st.just(UTC)),
+    st.datetimes(timezones=st.just(UTC)).map(lambda when: when.replace(fold=0)),
 )
 
 
@@ -76,8 +79,23 @@ def test_a_json_record_comes_back_with_the_types_of_its_attributes(
     (chunk,) = read_chunks(Cut(line, sizes), JSON)
     assert (chunk.keys, chunk.bodies) == ([key], [body])
     found = chunk.attributes[0] if chunk.attributes else {}
-    assert found == attributes
+    assert repr(found) == repr(attributes)
     assert [type(value) for value in found.values()] == [type(value) for value in attributes.values()]
+
+
+@given(st.datetimes(timezones=st.just(UTC)))
+def test_an_event_time_comes_back(when: datetime) -> None:
+    (chunk,) = read_chunks(io.BytesIO(write_json({"event_time": time_text(when)}, b"", b"", None)), JSON)
+    assert chunk.event_times == [when]
+
+
+def test_a_number_that_json_does_not_have_is_written_as_an_object() -> None:
+    line = write_json({}, b"", b"", {"a": math.nan, "b": math.inf, "c": -math.inf})
+    assert json.loads(line)["attributes"] == {
+        "a": {"$float": "NaN"},
+        "b": {"$float": "Infinity"},
+        "c": {"$float": "-Infinity"},
+    }
 
 
 def test_an_event_time_is_read_with_its_zone() -> None:
@@ -147,10 +165,20 @@ def test_what_is_right_comes_before_the_fault_is_told(count: int, sizes: list[in
         ),
         (
             b'{"body":"x","attributes":{"a":{"$timestamp":5}}}',
-            r'attribute a: .* "\$bytes" or "\$timestamp", which is text',
+            r'attribute a: .* "\$bytes", "\$timestamp" or "\$float", which is text',
         ),
+        (b'{"body":"x","attributes":{"a":{"$float":"1.5"}}}', r"attribute a: \$float must be NaN, Infinity, -Infinity"),
+        (b'{"body":"x","attributes":{"a":{"$float":1.5}}}', r"attribute a: .* which is text"),
         (b'{"body":"x","attributes":{"b":1,"a":[1]}}', "attribute a is a list: give text, a number, true"),
         (b'{"body":"x","attributes":{"a":{"$date":"1"}}}', "attribute a"),
+        (b'{"body":"x","attributes":{"a":1,"q":1e400}}', "attribute q: 1e400 does not fit 64 bits"),
+        (b'{"body":"x","attributes":{"q":' + b"9" * 5000 + b"}}", "attribute q: 9{60}… does not fit 64 bits"),
+        (b'{"body":"x","attributes":{"q":' + b"9" * 500 + b"}}", "attribute q: 9{60}… does not fit 64 bits"),
+        (b'{"body":"x","attributes":{"a":[1],"b":1e400}}', "attribute a is a list"),
+        (b'{"body":"x","attributes":{"a":[1]},"attributes":null}', "attributes"),
+        (b'{"body":"x","attributes":{"a":[1]},"attributes":5}', "attributes"),
+        (b'{"body":"x","more":' + b"[" * 100_000 + b"]" * 100_000 + b"}", "it is nested too deeply"),
+        (b'{"body":"x","attributes":{"a":' + b"[" * 100_000 + b"]" * 100_000 + b"}}", "attribute"),
         (b'{"body":5}', "body: Expected text, got a whole number"),
         (b"[]", "Expected an object, got a list"),
     ],
@@ -158,6 +186,53 @@ def test_what_is_right_comes_before_the_fault_is_told(count: int, sizes: list[in
 def test_a_json_record_that_is_not_right_says_why(line: bytes, named: str) -> None:
     with pytest.raises(Misuse, match=named):
         list(read_chunks(io.BytesIO(line + b"\n"), JSON))
+
+
+texts = st.sampled_from(
+    ["", "x", "$bytes", "$float", "NaN", "$timestamp", "2013-07-01T00:00:00Z", "0001-01-01T00:00:00+14:00", "="]
+)
+scalars = st.one_of(
+    st.none(), st.booleans(), st.integers(-(10**25), 10**25), st.floats(), st.sampled_from([b"1e400"]), texts
+)
+values_of_any_kind = st.recursive(
+    scalars, lambda inner: st.lists(inner, max_size=2) | st.dictionaries(texts, inner, max_size=2), max_leaves=4
+)
+fields = st.sampled_from(["key", "key_base64", "body", "body_base64", "attributes", "event_time", "more"])
+members = st.lists(st.tuples(fields, values_of_any_kind | st.dictionaries(texts, values_of_any_kind)), max_size=5)
+
+
+def as_json(value: object) -> str:
+    """As JSON, bytes as they are."""
+    match value:
+        case bytes():
+            return value.decode()
+        case dict():
+            return "{" + ",".join(f"{json.dumps(name)}:{as_json(part)}" for name, part in value.items()) + "}"
+        case list():
+            return "[" + ",".join(map(as_json, value)) + "]"
+        case _:
+            return json.dumps(value)
+
+
+def fault_of(chunks: Iterator[Chunk]) -> Misuse | None:
+    """What is told behind the chunks that are right."""
+    try:
+        list(chunks)
+    except Misuse as refused:
+        return refused
+    return None
+
+
+@given(members | st.binary(max_size=30).map(lambda octets: octets.replace(b"\n", b"")))
+def test_whatever_a_json_record_is_it_is_taken_or_refused_in_its_place(given: list[tuple[str, object]] | bytes) -> None:
+    if isinstance(given, bytes):
+        line = given
+    else:
+        line = ("{" + ",".join(f"{json.dumps(name)}:{as_json(value)}" for name, value in given) + "}").encode()
+    chunks = read_chunks(io.BytesIO(b'{"body":"before"}\n' + line + b"\n"), JSON)
+    assert next(chunks).bodies[0] == b"before"
+    refused = fault_of(chunks)
+    assert refused is None or (refused.code, refused.details) == ("bad-record", {"offset": 18})
 
 
 @given(st.lists(st.sampled_from(["", "a", "bb", "key:ccc"]), min_size=1, max_size=9), st.data())

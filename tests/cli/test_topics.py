@@ -244,7 +244,7 @@ def test_a_line_that_no_put_holds_is_named_with_how_far_the_file_was_put(run_as:
     said = run_as("bob", "put", "t", file, "--lines")
     assert said.code == Exit.USAGE
     assert "line 3 of" in said.err
-    assert "the first 1 lines were put: retry with only the lines from line 2 on" in said.err
+    assert "the first line was put: retry with only the lines from line 2 on" in said.err
 
 
 def test_show_asks_the_servers_of_the_configuration_that_are_here(

@@ -1,6 +1,7 @@
 """A bad argument is told to its caller, before anything changes; nothing else on the connection notices."""
 
 import asyncio
+import re
 import socket
 import ssl
 from collections.abc import Callable
@@ -99,6 +100,58 @@ def test_a_bad_argument_is_the_callers_and_nobody_elses(
         assert caught.value.code == code
         bystander.publish("k", b"b")
         assert bystander.flush(timeout_s=10) is not None
+
+
+WHOLE: list[tuple[str, Callable[[Any, str, Any], object]]] = [
+    ("until", lambda node, stream, value: node.subscribe(stream, until=value)),
+    ("window_size", lambda node, stream, value: node.subscribe(stream, window_size=value)),
+    (
+        "attempts_max",
+        lambda node, stream, value: node.subscribe(stream, subscriber="a", attempts_max=value, parked_to="b"),
+    ),
+    ("outbox_size_max", lambda node, stream, value: node.publisher(stream, outbox_size_max=value)),
+    ("batch_size", lambda node, stream, value: node.publisher(stream, batch_size=value)),
+    ("number", lambda node, stream, value: node.publisher(stream).wait(value)),
+    ("floor", lambda node, stream, value: node.streams.trim(stream, value)),
+    ("floor", lambda node, stream, value: node.subscriptions.advance(stream, "a", "main", value)),
+    ("epoch", lambda node, _, value: node.sink("k").join_run(value)),
+    ("commit_id", lambda node, _, value: node.sink("k").open_run().commit(value, [])),
+    ("a stage", lambda node, _, value: node.sink("k").open_run().drop([value])),
+    ("sequence", lambda _node, _, value: veredus.at(value)),
+    ("count", lambda _node, _, value: veredus.tail(value)),
+    ("sources_max", lambda node, stream, value: node.streams.create(stream, sources_max=value)),
+]
+
+
+@pytest.mark.parametrize("value", [-1, 2**63, 2**64, -(2**70), pytest.param(10**5000, id="huge"), True, 1.5])
+@pytest.mark.parametrize(("argument", "call"), WHOLE, ids=[argument for argument, _ in WHOLE])
+def test_a_whole_number_that_cannot_be_is_told_its_range(
+    node: Embedded, stream: str, argument: str, call: Callable[[Any, str, Any], object], value: object
+) -> None:
+    found = "a whole number of 16610 bits" if value == 10**5000 else repr(value)
+    with pytest.raises(Misuse) as caught:
+        call(node, stream, value)
+    assert re.match(rf"{argument} must be a whole number from [01] to 2\*\*63 - 1, not {found}$", caught.value.message)
+
+
+LARGE: list[Call] = [
+    subscribe(start=2**64),
+    subscribe(start=10**5000),
+    lambda _node, _: veredus.since(2**64),
+    lambda _node, _: veredus.since(10**5000),
+    lambda node, stream: node.publisher(stream).publish("k", b"", None, 10**5000),
+    lambda node, stream: node.publisher(stream).publish("k", b"", {"a": 10**5000}),
+    lambda node, stream: node.publisher(stream).publish("k", [10**5000]),
+    lambda node, stream: node.publisher(stream).flush(timeout_s=10**5000),
+    lambda node, _: veredus.connect(node.served.address, timeout_s=10**5000),
+    lambda node, stream: node.streams.create(stream, retention_age_s=10**5000),
+]
+
+
+@pytest.mark.parametrize("call", LARGE)
+def test_a_number_that_nothing_can_hold_is_misuse(node: Embedded, stream: str, call: Call) -> None:
+    with pytest.raises(Misuse):
+        call(node, stream)
 
 
 def test_with_asyncio_it_is_told_by_the_call_itself() -> None:

@@ -1,5 +1,6 @@
 """Ages, sizes and settings may be given as people write them; what is none is refused under the name that was given."""
 
+import math
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -27,7 +28,22 @@ def test_how_long_a_stream_keeps_is_a_timedelta_or_text_and_how_much_is_text() -
         ({"retention_age": "7"}, "retention_age: '7' is not a duration"),
         ({"retention_age_s": "7d"}, "retention_age_s must be a number of seconds"),
         ({"retention_size": "1 GIB"}, "retention_size: '1 GIB' is not a size"),
-        ({"retention_count": 1.5}, "retention_count must be a whole number, not 1.5"),
+        ({"retention_count": 1.5}, "retention_count must be a whole number from 0 to 2**63 - 1, not 1.5"),
+        (
+            {"retention_size": 2**64},
+            "retention_size must be a whole number from 0 to 2**63 - 1, not 18446744073709551616",
+        ),
+        ({"sources_max": 0}, "sources_max must be a whole number from 1 to 2**63 - 1, not 0"),
+        (
+            {"retention_age": timedelta(-1)},
+            "retention_age must be from 0 to 2**63 - 1 seconds, not datetime.timedelta(days=-1)",
+        ),
+        ({"retention_age": f"{10**30}d"}, "retention_age must be from 0 to 2**63 - 1 seconds, not '1000"),
+        (
+            {"retention_age_s": -1},
+            "retention_age_s must be a number of seconds from 0 to 2**63 - 1 (or give retention_age)",
+        ),
+        ({"retention_age_s": math.nan}, "retention_age_s must be a number of seconds from 0 to 2**63 - 1"),
     ],
 )
 def test_what_is_no_age_or_size_is_refused_by_its_name(config: dict[str, Any], said: str) -> None:

@@ -172,7 +172,7 @@ def test_a_letter_that_is_damaged_while_it_may_have_been_moved_is_refused_and_ot
 
     monkeypatch.setattr(node, "subscribe", subscribe_to_the_damaged)
     if is_refused:
-        with pytest.raises(Refused, match=f"{gone} to {gone} of .*damaged.*letters-lost"):
+        with pytest.raises(Refused, match=f"dead letter {gone} of .*damaged.*letters-lost"):
             node.redrive(letters)
     else:
         node.redrive(letters)

@@ -67,9 +67,10 @@ def test_several_key_patterns_stand_on_lines_of_their_own() -> None:
         ({"kafka.bootstrap.servers": "a:1"}, "did you mean 'address'?"),
         ({"startingOffsets": "earliest"}, "did you mean 'startingSequence'?"),
         ({"maxRowsPerTrigger": "0"}, "not a whole number from 1"),
-        ({"startingSequence": "9" * 5000}, "not a whole number from 0"),
-        ({"startingSequence": "-3"}, "not a whole number from 0"),
-        ({"startingSequence": "first"}, "not a whole number from 0, 'earliest' or 'latest'"),
+        ({"startingSequence": "9" * 5000}, "99..., not a whole number from 1 to 2**63 - 1"),
+        ({"startingSequence": "0"}, "is '0', not a whole number from 1 to 2**63 - 1"),
+        ({"startingSequence": "-3"}, "not a whole number from 1"),
+        ({"startingSequence": "first"}, "not a whole number from 1, 'earliest' or 'latest'"),
         ({"startingSequence": "3", "startingTimestamp": "2024-05-01T00:00:00Z"}, "use one"),
         ({"startingTimestamp": "2024-05-01T00:00:00"}, "not a time with a time zone"),
         ({"failOnDataLoss": "perhaps"}, "neither true nor false"),
@@ -140,9 +141,42 @@ def test_a_batch_write_knows_of_no_loss_before_it() -> None:
     options.check_stream_write(write_options({"stream": "trades", "failOnDataLoss": "false"}))
 
 
-def test_a_batch_read_takes_no_subscriber() -> None:
-    with pytest.raises(Refused, match="batch read"):
-        options.check_whole_batch(read_options({"stream": "trades", "subscriber": "risk"}))
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        ("subscriber", "risk"),
+        ("maxRowsPerTrigger", "5"),
+        ("maxBytesPerTrigger", "5"),
+        ("minRowsPerTrigger", "5"),
+        ("maxTriggerDelaySeconds", "5"),
+    ],
+)
+def test_a_batch_read_refuses_what_is_for_streaming_queries(option: str, value: str) -> None:
+    with pytest.raises(Refused, match=f"the option `{option}` is for streaming queries: a batch read") as caught:
+        options.check_whole_batch(read_options({"stream": "trades", option: value}))
+    assert caught.value.code == "bad-option"
+    options.check_streaming(read_options({"stream": "trades", option: value}))
+
+
+@pytest.mark.parametrize(
+    ("start", "end", "said"),
+    [
+        ({"startingSequence": "9"}, {"endingSequence": "3"}, "`endingSequence` is 3, before `startingSequence`, 9"),
+        (
+            {"startingTimestamp": "2024-05-02T00:00:00Z"},
+            {"endingTimestamp": "2024-05-01T00:00:00Z"},
+            "`endingTimestamp` is before `startingTimestamp`",
+        ),
+    ],
+)
+def test_a_batch_read_does_not_end_before_it_begins(start: dict[str, str], end: dict[str, str], said: str) -> None:
+    with pytest.raises(Refused, match=said):
+        options.check_whole_batch(read_options({"stream": "trades", **start, **end}))
+    empty = {name.replace("starting", "ending"): value for name, value in start.items()}
+    options.check_whole_batch(read_options({"stream": "trades", **start, **empty}))
+
+
+def test_a_batch_read_does_not_begin_at_its_end() -> None:
     with pytest.raises(Refused, match="it would read nothing"):
         options.check_whole_batch(read_options({"stream": "trades", "startingSequence": "latest"}))
 

@@ -13,7 +13,7 @@ import click
 from veredus.cli.exits import Ended, Exit
 from veredus.cli.interrupts import Interrupts
 from veredus.cli.link import Target
-from veredus.cli.terminal import TABLE, note, output_option, write_one, write_rows
+from veredus.cli.terminal import TABLE, Naming, note, output_option, write_one, write_rows
 from veredus.kernel.errors import Refused
 from veredus.kernel.extras import NEEDS_SPARK
 
@@ -36,15 +36,17 @@ _INPUT_IS_BAD = {"bad-option", "bad-schema"}
 
 def _sides(command: Any) -> Any:
     for side in reversed(SIDES):
-        command = click.option(f"--{side}", metavar="DIR", help=f"The table `{side}`: a directory of Parquet.")(command)
+        command = click.option(
+            f"--{side}", cls=Naming, metavar="DIR", help=f"The table `{side}`: a directory of Parquet."
+        )(command)
     return command
 
 
 @click.command()
 @click.argument("recordings", required=False, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @_sides
-@click.option("--journal", metavar="DIR|ADDRESS", help="The journal: a directory of Parquet, or a node.")
-@click.option("--stream", "streams", multiple=True, help="A stream of that node; repeatable.")
+@click.option("--journal", cls=Naming, metavar="DIR|ADDRESS", help="The journal: a directory of Parquet, or a node.")
+@click.option("--stream", "streams", cls=Naming, multiple=True, help="A stream of that node; repeatable.")
 @click.option(
     "--covers",
     type=(str, str, str),
@@ -54,7 +56,10 @@ def _sides(command: Any) -> Any:
 )
 @click.option("--claim", "claims", multiple=True, help="Verify this claim only, for example kept/journal; repeatable.")
 @click.option(
-    "--into", type=click.Path(path_type=Path), help="The directory to write the report to; it must not exist."
+    "--into",
+    cls=Naming,
+    type=click.Path(path_type=Path),
+    help="The directory to write the report to; it must not exist.",
 )
 @click.option("--samples", type=click.IntRange(0), default=20, show_default=True, help="Violations shown of each kind.")
 @click.option("--master", default="local[*]", show_default=True, help="The Spark master.")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from veredus.cli.exits import Ended, Exit
-from veredus.cli.terminal import note, output_option, write_one
+from veredus.cli.terminal import Naming, note, output_option, write_one
 from veredus.kernel.errors import Misuse, Refused
 from veredus.kernel.extras import NEEDS_SPARK
 
@@ -39,7 +39,9 @@ ALL = "all"
 @click.option("--sinks", type=int, default=1, show_default=True)
 @click.option("--pages", type=int, default=2, show_default=True, help="Clients of ZEPS 1 by raw sockets.")
 @click.option("--topics", type=int, default=2, show_default=True, help="Clients of the topic service by raw sockets.")
-@click.option("--directory", type=click.Path(path_type=Path), help="The parent directory of the runs' directories.")
+@click.option(
+    "--directory", cls=Naming, type=click.Path(path_type=Path), help="The parent directory of the runs' directories."
+)
 @click.option("--keep", is_flag=True, help="Keep the directory of a successful run, too.")
 @click.option("--plan", "is_only_planned", is_flag=True, help="Print the plan only.")
 @click.option("--master", default="local[2]", show_default=True, help="The Spark master of the audit.")

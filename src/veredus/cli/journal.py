@@ -15,7 +15,17 @@ import msgspec
 from msgspec.structs import asdict
 
 from veredus.cli.exits import Ended, Exit
-from veredus.cli.terminal import JSON, TABLE, CommandGroup, note, output_option, time_text, write_one, write_rows
+from veredus.cli.terminal import (
+    JSON,
+    TABLE,
+    CommandGroup,
+    Naming,
+    note,
+    output_option,
+    time_text,
+    write_one,
+    write_rows,
+)
 
 if TYPE_CHECKING:
     from veredus.journal.verify import DumpedRecord, Report
@@ -70,7 +80,7 @@ def verify(directory: Path, output: str) -> None:
 
 @journal.command("dump", short_help="List the records of a journal.")
 @_directory_argument
-@click.option("--stream", help="Only records of this stream, or of this topic.")
+@click.option("--stream", cls=Naming, help="Only records of this stream, or of this topic.")
 @click.option("--segment", "segments", type=int, multiple=True, help="Only records of this segment; repeatable.")
 @click.option(
     "--from",
@@ -250,12 +260,12 @@ class _Contents:
         """Say to a person whose journal it is, where that is no node's."""
         if self._states is None:
             return
+        from veredus.kernel.words import counted
         from veredus.topics.facts import names_in
 
         clients = {client for client, _ in map(names_in, self._states)}
-        clients_of = "client of topics" if len(clients) == 1 else "clients of topics"
-        topics = "topic" if len(self._states) == 1 else "topics"
-        note(f"the journal holds the state of {len(clients)} {clients_of}, for {len(self._states)} {topics}")
+        who, what = counted(len(clients), "client of topics", "clients of topics"), counted(len(self._states), "topic")
+        note(f"the journal holds the state of {who}, for {what}")
 
     def told(self, report: Report) -> Iterator[Note]:
         """What the tables say of damage: of what is kept, what no table knows, since the facts that made it are gone,

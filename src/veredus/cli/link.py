@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
 
-from veredus.cli.terminal import note
+from veredus.cli.terminal import Naming, note
 
 if TYPE_CHECKING:
     from veredus.client.blocking import Node
@@ -156,6 +156,7 @@ def node_options(command: F, addresses_help: str = ADDRESSES_HELP) -> F:
         "-a",
         "--address",
         "addresses",
+        cls=Naming,
         metavar="ADDRESS",
         multiple=True,
         envvar="VEREDUS_ADDRESS",
@@ -163,19 +164,21 @@ def node_options(command: F, addresses_help: str = ADDRESSES_HELP) -> F:
     )
     @click.option(
         "--token-file",
+        cls=Naming,
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         help="A file with the token. The variable VEREDUS_TOKEN holds the token itself.",
     )
     @click.option(
         "--authorities",
+        cls=Naming,
         metavar="FILE",
         envvar="VEREDUS_AUTHORITIES",
         default="",
         help="Certificate authorities to trust, PEM.",
     )
-    @click.option("--certificate", metavar="FILE", default="", help="The client's certificate, PEM.")
+    @click.option("--certificate", cls=Naming, metavar="FILE", default="", help="The client's certificate, PEM.")
     @click.option(
-        "--certificate-key", metavar="FILE", default="", help="The private key of the client's certificate, PEM."
+        "--certificate-key", cls=Naming, metavar="FILE", default="", help="The private key of that certificate, PEM."
     )
     @click.option(
         "--timeout",

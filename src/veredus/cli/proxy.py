@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from veredus.cli.terminal import Naming
 from veredus.kernel.errors import Refused
 
 if TYPE_CHECKING:
@@ -21,11 +22,12 @@ if TYPE_CHECKING:
 @click.command()
 @click.option(
     "--config",
+    cls=Naming,
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="VEREDUS_SETTINGS",
     help="A TOML file with a [topics] section.",
 )
-@click.option("--listen", metavar="HOST:PORT", help="The address to listen on: topics.listen.")
+@click.option("--listen", cls=Naming, metavar="HOST:PORT", help="The address to listen on: topics.listen.")
 @click.option("--set", "others", multiple=True, metavar="SECTION.NAME=VALUE", help="Any other setting; repeatable.")
 def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> None:
     """Run a proxy of the topic service until it is interrupted.

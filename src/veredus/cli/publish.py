@@ -6,13 +6,15 @@ import re
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
+from math import isfinite
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 
 import click
 
 from veredus.cli.interrupts import Interrupts
 from veredus.cli.link import Target, node_options, seconds_of
-from veredus.cli.terminal import note, progress
+from veredus.cli.terminal import Naming, note, progress
+from veredus.kernel.words import are, counted, spanned, were
 
 if TYPE_CHECKING:
     from veredus.cli.records import Chunk
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?", re.ASCII)
+DIGITS_MAX = 60
+"""A whole number may be written with so many digits."""
 FORMATS = ("lines", "prefixed", "json")
 _FOR_GOOD = ("stream-deleted",)
 """Behind these there is nothing to continue with the rest of the input, nor behind another publisher."""
@@ -42,11 +46,14 @@ class _PublishCommand(click.Command):
 @click.argument("stream")
 @click.option(
     "--source",
+    cls=Naming,
     metavar="NAME",
     default="",
     help="The durable name of the publisher. Without it, the node recognises no duplicates.",
 )
-@click.option("--file", "file", type=click.File("rb"), default="-", help="Read this file instead of standard input.")
+@click.option(
+    "--file", "file", cls=Naming, type=click.File("rb"), default="-", help="Read this file instead of standard input."
+)
 @click.option(
     "--format", "form", type=click.Choice(FORMATS), default="lines", show_default=True, help="The form of the records."
 )
@@ -108,8 +115,10 @@ def publish(
     if resume and (not source or first != 1):
         missing = "needs --source" if not source else "cannot be used with --from"
         raise click.UsageError(f"--resume {missing}")
-    octets = _octets_of(key or "", "--key")
+    octets = _key_of(key or "")
     constant = _attributes_of(attributes)
+    separator = separator_of(key_separator)
+    timeout_s = seconds_of(patience, "--patience")
     remembering = RememberingInput(file)
     with Interrupts() as interrupts, ExitStack() as opened:
         with interrupts.waiting():
@@ -120,13 +129,12 @@ def publish(
             publisher = opened.enter_context(publishing)
             session = _Publishing(publisher, remembering, resume, octets, constant, first)
             offset = session.begin()
-        separator = separator_of(key_separator)
         last = None if count is None else first - 1 + count
         if file.isatty():
             note("reading records from the terminal: one a line, Ctrl-D at the end")
         tell_rest = _say_rest if resume else None
         chunks = read_chunks(remembering, form, separator, offset, last, key is None, tell_rest)
-        session.run(chunks, interrupts, seconds_of(patience, "--patience"))
+        session.run(chunks, interrupts, timeout_s)
 
 
 class _Publishing:
@@ -158,9 +166,10 @@ class _Publishing:
         if not self._resumes:
             return 0
         if not publisher.resume_token and publisher.last_number:
+            records = counted(publisher.last_number, "record")
             raise Refused(
                 "other-input",
-                f"the source has published {publisher.last_number} records without storing a place in an input:"
+                f"the source has published {records} without storing a place in an input:"
                 " use another --source, or use --no-resume to publish the whole input",
                 last_number=publisher.last_number,
             )
@@ -175,7 +184,7 @@ class _Publishing:
     def run(self, chunks: Iterator[Chunk], interrupts: Interrupts, timeout_s: float) -> None:
         """Publish all chunks, wait for their acknowledgements, and say what became of them."""
         from veredus.cli.exits import Ended, Exit
-        from veredus.kernel.errors import VeredusError
+        from veredus.kernel.errors import Unavailable, VeredusError
 
         ending: BaseException | None = None
         # The publisher may be over while nothing comes that could be given to it.
@@ -190,7 +199,8 @@ class _Publishing:
                         break
                     self._publish(chunk)
                     bar.update(task, figures=f"{self._published_count:,} published")
-            except (VeredusError, KeyboardInterrupt) as error:
+            except (VeredusError, OSError, KeyboardInterrupt) as error:
+                # An input that can be read no further takes nothing from what was read.
                 ending = error
         try:
             self._publisher.flush(timeout_s=timeout_s)
@@ -201,12 +211,10 @@ class _Publishing:
         self._say_what_became(ending)
         if isinstance(ending, KeyboardInterrupt):
             raise Ended(Exit.IN_DOUBT if self._in_doubt_count else Exit.INTERRUPTED)
-        if isinstance(ending, VeredusError):
-            from veredus.kernel.errors import Unavailable
-
-            if self._in_doubt_count and isinstance(ending, Unavailable):
-                note(f"veredus: {ending.message} [{ending.code}]")
-                raise Ended(Exit.IN_DOUBT)
+        if self._in_doubt_count and isinstance(ending, Unavailable):
+            note(f"veredus: {ending.message} [{ending.code}]")
+            raise Ended(Exit.IN_DOUBT)
+        if ending is not None:
             raise ending
 
     def _check_going_on(self) -> None:
@@ -273,14 +281,16 @@ class _Publishing:
             note("nothing was published")
         elif sys.stderr.isatty() or ending is not None:
             where = f"up to number {publisher.taken_number}"
-            note(f"{taken} of {self._published_count} publications were acknowledged, {where}")
+            done = were(1 if self._published_count == 1 else taken)
+            note(f"{taken} of {counted(self._published_count, 'publication')} {done} acknowledged, {where}")
         if ending is None and not self._resumes and publisher.source and not self._source.seekable():
             note(
                 "the place in a pipe is not stored: if you run this again, all records are published again;"
                 " with --resume each time, only the missing ones"
             )
         if in_doubt:
-            note(f"{in_doubt} are in doubt: numbers {publisher.taken_number + 1} to {publisher.number}")
+            numbers = spanned("number", publisher.taken_number + 1, publisher.number)
+            note(f"{in_doubt} {are(in_doubt)} in doubt: {numbers}")
         if ending is None or is_for_good:
             return
         if self._resumes:
@@ -291,21 +301,42 @@ class _Publishing:
 
 
 def _say_rest(size: int) -> None:
-    count = f"{size} byte" if size == 1 else f"{size} bytes"
-    note(f"the last record is not complete ({count}) and was not published: run the command again when it is")
+    rest = counted(size, "byte")
+    note(f"the last record is not complete ({rest}) and was not published: run the command again when it is")
 
 
 def _attributes_of(texts: tuple[str, ...]) -> dict[str, AttributeValue] | None:
+    """The attributes of `--attribute`, by name. Raises `click.BadParameter`."""
+    from veredus.delivery.publication import ATTRIBUTE_NAME_SIZE_MAX
+
     attributes: dict[str, AttributeValue] = {}
     for text in texts:
         _octets_of(text, "--attribute")
         name, equals, value = text.partition("=")
+        fault = ""
         if not equals or not name:
-            raise click.BadParameter(f"{text!r} is not NAME=VALUE", param_hint="--attribute")
-        if name.startswith("$"):
-            raise click.BadParameter(f"{name}: names that begin with $ are reserved", param_hint="--attribute")
-        attributes[name] = _typed(value)
+            fault = f"{text!r} is not NAME=VALUE"
+        elif name.startswith("$"):
+            fault = f"{name}: names that begin with $ are reserved"
+        elif name in attributes:
+            fault = f"{name} is given twice: a publication has one value for each name"
+        elif len(name.encode()) > ATTRIBUTE_NAME_SIZE_MAX:
+            fault = f"{name[:32]}…: a name may have at most {ATTRIBUTE_NAME_SIZE_MAX} bytes"
+        if fault:
+            raise click.BadParameter(fault, param_hint="--attribute")
+        attributes[name] = _typed(name, value)
     return attributes or None
+
+
+def _key_of(text: str) -> bytes:
+    """The key of `--key`. Raises `click.BadParameter`."""
+    from veredus.kernel.names import KEY_SIZE_MAX
+
+    key = _octets_of(text, "--key")
+    if len(key) > KEY_SIZE_MAX:
+        said = f"a key may have at most {KEY_SIZE_MAX} bytes, this one has {len(key)}"
+        raise click.BadParameter(said, param_hint="--key")
+    return key
 
 
 def _octets_of(text: str, option: str) -> bytes:
@@ -316,11 +347,18 @@ def _octets_of(text: str, option: str) -> bytes:
         raise click.BadParameter(f"{text!r} is not UTF-8 at position {error.start}", param_hint=option) from None
 
 
-def _typed(text: str) -> AttributeValue:
+def _typed(name: str, text: str) -> AttributeValue:
+    """The value that a text shows. Raises `click.BadParameter` for a number that no attribute can be."""
     if text in ("true", "false"):
         return text == "true"
-    if _INTEGER.fullmatch(text):
+    is_whole = _INTEGER.fullmatch(text) is not None
+    if not is_whole and not _DECIMAL.fullmatch(text):
+        return text.removeprefix('"').removesuffix('"') if text.startswith('"') and text.endswith('"') else text
+    number = float(text)
+    if is_whole and len(text) <= DIGITS_MAX and -(2**63) <= int(text) < 2**63:
         return int(text)
-    if _DECIMAL.fullmatch(text):
-        return float(text)
-    return text.removeprefix('"').removesuffix('"') if text.startswith('"') and text.endswith('"') else text
+    if is_whole or not isfinite(number):
+        shown = text if len(text) <= DIGITS_MAX else f"{text[:DIGITS_MAX]}…"
+        said = f"{name}: {shown} does not fit 64 bits; for text, write it in double quotes: '{name}=\"{shown}\"'"
+        raise click.BadParameter(said, param_hint="--attribute")
+    return number

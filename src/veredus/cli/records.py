@@ -4,8 +4,8 @@
     prefixed   the body's size in 4 bytes, big-endian, then the body; for bodies that hold line breaks
     json       one object a line: key, body, attributes, event_time; on the way out also where it stands and whose it is
 
-What is no UTF-8 is in `key_base64` and `body_base64`. In attributes, {"$bytes": base64} and {"$timestamp": RFC 3339}
-stand for the two types that JSON does not have.
+What is no UTF-8 is in `key_base64` and `body_base64`. In attributes, {"$bytes": base64}, {"$timestamp": RFC 3339} and
+{"$float": "NaN"}, "Infinity" or "-Infinity" stand for what JSON does not have.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import re
 from base64 import b64decode, b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from math import inf, isfinite, nan
 from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
@@ -28,8 +29,11 @@ RECORD_SIZE_MAX = 32 << 20
 READ_SIZE = 256 << 10
 CHUNK_COUNT_MAX = 4096
 """With `READ_SIZE`, what keeps a chunk within one batch, so that it is published whole or not at all."""
+NUMBER_SIZE_MAX = 60
+"""A longer number is cut short where it is shown."""
 _PREFIX = Struct(">I")
 _Given = dict[str, Any]
+_Attribute = bool | int | float | str | dict[str, str] | None
 _TYPES = re.compile(r"`((?:(?:str|int|float|bool|null|object|array)(?: \| )?)+)`")
 _WORDS = {
     "str": "text", "int": "a whole number", "float": "a number", "bool": "true or false", "object": "an object",
@@ -90,17 +94,32 @@ class JsonRecord(msgspec.Struct, kw_only=True):
     key_base64: str | None = None
     body: str | None = None
     body_base64: str | None = None
-    attributes: dict[str, bool | int | float | str | dict[str, str] | None] | None = None
+    attributes: dict[str, _Attribute] | None = None
     event_time: datetime | None = None
 
 
+class _JsonAttributes(msgspec.Struct):
+    """The attributes of a JSON line, each as it is written."""
+
+    attributes: dict[str, msgspec.Raw] | None = None
+
+
 _NO_BODY = 'there is no "body" and no "body_base64": for an empty one write "body": ""; --format lines takes any lines'
-_MEMBERS = 'an object has one member, "$bytes" or "$timestamp"'
-_ATTRIBUTE_KINDS = 'give text, a number, true, false, null, or an object with one member, "$bytes" or "$timestamp"'
+_MEMBERS = 'an object has one member, "$bytes", "$timestamp" or "$float"'
+_ATTRIBUTE_KINDS = (
+    'give text, a number, true, false, null, or an object with one member, "$bytes", "$timestamp" or "$float"'
+)
+_FLOATS = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
+"""The numbers that JSON does not have, as they are written there."""
 _TIME_KIND = 'a time as in RFC 3339, "2013-07-01T00:00:00Z"'
 _INT64 = range(-(2**63), 2**63)
 
+_UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
+"""What decoding a record raises where it is not valid."""
+
 _decode_json = msgspec.json.Decoder(JsonRecord).decode
+_decode_attributes = msgspec.json.Decoder(_JsonAttributes).decode
+_decode_attribute: Callable[[msgspec.Raw], _Attribute] = msgspec.json.Decoder(_Attribute).decode
 _encode_json = msgspec.json.Encoder().encode
 
 
@@ -231,7 +250,7 @@ def _json_chunks(lines: list[bytes], place: Place, end: int) -> Iterator[Chunk]:
                     _octets(record.body, record.body_base64, "body"),
                 )
                 given, when = _attributes_of(record.attributes), _aware("event_time", record.event_time)
-            except (msgspec.MsgspecError, ValueError) as error:
+            except _UNREADABLE as error:
                 said = f"the record at {place} is not valid: {_fault_of(error, line)}"
                 end = place.offset
                 fault = Misuse("bad-record", said, offset=end)
@@ -257,18 +276,38 @@ def _json_chunks(lines: list[bytes], place: Place, end: int) -> Iterator[Chunk]:
 
 def _fault_of(error: Exception, line: bytes) -> str:
     """What is wrong with a line, in the words of people who write JSON, and know no Python."""
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply"
     fault = field_fault(error)
-    if fault.startswith("attributes["):
-        # The decoder does not say which of them it is.
-        for name, value in msgspec.json.decode(line)["attributes"].items():
-            if isinstance(value, list):
-                return f"attribute {name} is a list: {_ATTRIBUTE_KINDS}"
-            if isinstance(value, dict) and not all(isinstance(member, str) for member in value.values()):
-                return f"attribute {name}: {_MEMBERS}, which is text"
+    if fault.startswith("attributes[") and (named := _attribute_fault_of(line)):
+        return named
     if fault.startswith("event_time: "):
         return f"event_time must be {_TIME_KIND}"
     fault = _TYPES.sub(_words_of, fault)
     return fault.replace(" or null", "", 1) if fault.startswith("body") else fault
+
+
+def _attribute_fault_of(line: bytes) -> str:
+    """Which attribute the decoder does not take, and why: it says neither; "" where that is not found."""
+    try:
+        given = _decode_attributes(line).attributes or {}
+    except _UNREADABLE:
+        return ""
+    for name, written in given.items():
+        try:
+            _decode_attribute(written)
+        except _UNREADABLE:
+            begin = bytes(written)[:1]
+            if begin == b"[":
+                return f"attribute {name} is a list: {_ATTRIBUTE_KINDS}"
+            if begin == b"{":
+                return f"attribute {name}: {_MEMBERS}, which is text"
+            return f"attribute {name}: {_brief(bytes(written).decode())} does not fit 64 bits"
+    return ""
+
+
+def _brief(text: str) -> str:
+    return text if len(text) <= NUMBER_SIZE_MAX else f"{text[:NUMBER_SIZE_MAX]}…"
 
 
 def _words_of(found: re.Match[str]) -> str:
@@ -319,15 +358,15 @@ def _octets(text: str | None, base64: str | None, name: str) -> bytes:
     return b"" if text is None else text.encode()
 
 
-def _attributes_of(given: Mapping[str, bool | int | float | str | dict[str, str] | None] | None) -> Attributes | None:
+def _attributes_of(given: Mapping[str, _Attribute] | None) -> Attributes | None:
     if not given:
         return None
     return {name: _attribute_of(name, value) for name, value in given.items()}
 
 
-def _attribute_of(name: str, value: bool | int | float | str | dict[str, str] | None) -> AttributeValue | None:
+def _attribute_of(name: str, value: _Attribute) -> AttributeValue | None:
     if isinstance(value, int) and value not in _INT64:
-        raise ValueError(f"attribute {name}: {value} does not fit 64 bits")
+        raise ValueError(f"attribute {name}: {_brief(str(value))} does not fit 64 bits")
     if not isinstance(value, dict):
         return value
     match value:
@@ -339,6 +378,12 @@ def _attribute_of(name: str, value: bool | int | float | str | dict[str, str] | 
             except ValueError:
                 raise ValueError(f"attribute {name}: $timestamp must be {_TIME_KIND}") from None
             return _aware(f"attribute {name}:", when)
+        case {"$float": text, **rest} if not rest:
+            if text not in _FLOATS:
+                raise ValueError(
+                    f"attribute {name}: $float must be {', '.join(_FLOATS)}; write other numbers as they are"
+                )
+            return _FLOATS[text]
     raise ValueError(f"attribute {name}: {_MEMBERS}")
 
 
@@ -397,4 +442,6 @@ def _shown(value: AttributeValue | None) -> object:
         return {"$bytes": b64encode(value).decode()}
     if isinstance(value, datetime):
         return {"$timestamp": time_text(value)}
+    if isinstance(value, float) and not isfinite(value):
+        return {"$float": next(text for text, known in _FLOATS.items() if str(known) == str(value))}
     return value

@@ -14,6 +14,7 @@ import msgspec
 
 from veredus.kernel.errors import Refused
 from veredus.kernel.octets import crc32c
+from veredus.kernel.words import counted
 
 _READ_SIZE = 1 << 20
 _ADVICE = "give the same input to continue, use another --source, or use --no-resume to publish the whole input"
@@ -79,13 +80,12 @@ class RememberingInput(io.RawIOBase):
         while offset < place.offset and (data := self._read(min(place.offset - offset, _READ_SIZE))):
             offset, crc = offset + len(data), crc32c(data, crc)
             tell(offset, place.offset)
+        size = counted(place.offset, "byte")
         if offset < place.offset:
-            said = (
-                f"this input has {offset} bytes, and the source has already published {place.offset} bytes: {_ADVICE}"
-            )
+            said = f"this input has {counted(offset, 'byte')}, and the source has already published {size}: {_ADVICE}"
             raise Refused("other-input", said, offset=place.offset)
         if crc != place.crc:
-            said = f"the source has published {place.offset} bytes of another input: {_ADVICE}"
+            said = f"the source has published {size} of another input: {_ADVICE}"
             raise Refused("other-input", said, offset=place.offset)
         self._kept_offset, self._crc = offset, crc
         return offset

@@ -7,8 +7,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
-from veredus.cli.terminal import note, output_option, write_rows
+from veredus.cli.terminal import Naming, note, output_option, write_rows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,11 +28,12 @@ times a group. With Python's 5 ms a loop that peers keep busy let each neighbour
 @click.command()
 @click.option(
     "--settings",
+    cls=Naming,
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="VEREDUS_SETTINGS",
     help="A TOML file of settings.",
 )
-@click.option("--directory", metavar="DIR", help="The directory of the journal: node.directory.")
+@click.option("--directory", cls=Naming, metavar="DIR", help="The directory of the journal: node.directory.")
 @click.option("--tcp", metavar="HOST:PORT", help="Where to listen: listen.tcp.")
 @click.option(
     "--sync", metavar="MODE", help="When a publication is acknowledged, group, interval or none: journal.sync."
@@ -49,6 +51,9 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
     """
     from veredus.runtime.configuration import read_configuration
 
+    given = click.get_current_context().get_parameter_source("output")
+    if given is ParameterSource.COMMANDLINE and not check:
+        raise click.UsageError("--output is for --check: a node that runs writes its log only")
     configuration = read_configuration(settings, os.environ, flags_of(others, short), _node_faults)
     if check:
         write_rows(explained(configuration), output, ("setting", "value", "default", "unit", "from", "meaning"))

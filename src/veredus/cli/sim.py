@@ -11,7 +11,7 @@ import click
 
 from veredus.cli.exits import Ended, Exit
 from veredus.cli.interrupts import Interrupts
-from veredus.cli.terminal import note, progress
+from veredus.cli.terminal import Naming, note, progress
 
 if TYPE_CHECKING:
     from veredus.sim.running import Outcome
@@ -46,9 +46,15 @@ def _shown(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
 
 @sim.command("campaign")
 @click.option(
-    "--ledger", type=click.Path(path_type=Path), required=True, help="The file that records which seeds were run."
+    "--ledger",
+    cls=Naming,
+    type=click.Path(path_type=Path),
+    required=True,
+    help="The file that records which seeds were run.",
 )
-@click.option("--page", type=click.Path(path_type=Path, exists=True), help="A page to update with the results.")
+@click.option(
+    "--page", cls=Naming, type=click.Path(path_type=Path, exists=True), help="A page to update with the results."
+)
 @click.option("--seeds", type=click.IntRange(1), default=1_000_000, help="The last seed.  [1000000]")
 @click.option("--hours", type=click.FloatRange(0), default=0.0, help="The most hours to run; 0 for no limit.")
 @click.option(

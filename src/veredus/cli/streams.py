@@ -10,6 +10,7 @@ import click
 
 from veredus.cli.link import Target, node_options
 from veredus.cli.terminal import CommandGroup, note, output_option, time_text, write_one, write_rows
+from veredus.kernel.words import counted, were
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -115,7 +116,8 @@ def _config_of(options: dict[str, int | None]) -> dict[str, Any]:
 def remove(name: str, yes: bool, target: Target) -> None:
     """Remove the stream NAME with all its publications, sources and subscriptions."""
     with target.connect() as node:
-        confirm(f"remove stream {name} and its {node.streams.show(name)['head']} publications?", yes)
+        count = counted(int(node.streams.show(name)["head"]), "publication")
+        confirm(f"remove stream {name} and its {count}?", yes)
         node.streams.delete(name)
     note(f"stream {name} was removed")
 
@@ -141,11 +143,11 @@ def trim(name: str, before: int | None, keep: int | None, yes: bool, target: Tar
             raise click.BadParameter(said, param_hint="--before")
         count = max(0, before - floor)
         if count:
-            confirm(f"delete {count} of the {head + 1 - floor} publications of stream {name}?", yes)
+            confirm(f"delete {count} of the {counted(head + 1 - floor, 'publication')} of stream {name}?", yes)
         trimmed = node.streams.trim(name, before)
         write_one(shown(trimmed), output)
     count = int(trimmed["floor"]) - floor
-    note(f"{count} publication{'' if count == 1 else 's'} of stream {name} {'was' if count == 1 else 'were'} deleted")
+    note(f"{counted(count, 'publication')} of stream {name} {were(count)} deleted")
 
 
 def confirm(question: str, is_sure: bool) -> None:

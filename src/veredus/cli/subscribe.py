@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -14,7 +13,8 @@ from click.core import ParameterSource
 
 from veredus.cli.interrupts import Interrupts
 from veredus.cli.link import Target, node_options
-from veredus.cli.terminal import note
+from veredus.cli.terminal import Naming, note, write_octets
+from veredus.kernel.words import are, spanned
 
 if TYPE_CHECKING:
     from veredus.client.blocking import Node
@@ -60,26 +60,32 @@ FORMATS = ("lines", "prefixed", "json")
 )
 @click.option(
     "--subscriber",
+    cls=Naming,
     metavar="NAME",
     default="",
     help="A durable name: the node stores its position, and the next run continues there.",
 )
 @click.option(
-    "--name", default="", help="The name of the subscription, if the subscriber has several.  [default: main]"
+    "--name",
+    cls=Naming,
+    default="",
+    help="The name of the subscription, if the subscriber has several.  [default: main]",
 )
 @click.option(
     "--attempts-max", type=click.IntRange(1), help="After this many attempts, move a publication to the dead letters."
 )
-@click.option("--park-to", default="", metavar="STREAM", help="The stream for dead letters; it must exist.")
+@click.option("--park-to", cls=Naming, default="", metavar="STREAM", help="The stream for dead letters; it must exist.")
 @click.option(
     "--multicast",
     "group",
+    cls=Naming,
     default="",
     metavar="GROUP",
     help="Receive new publications from this multicast group, such as 239.195.0.1:7074, and all others from the node.",
 )
 @click.option(
     "--interface",
+    cls=Naming,
     metavar="ADDRESS",
     default="127.0.0.1",
     show_default=True,
@@ -124,7 +130,8 @@ def subscribe(
 
     def tell_gap(gap: Gap) -> None:
         gaps.append(gap)
-        note(f"gap: sequences {gap.first_sequence} to {gap.next_sequence - 1} are not available ({gap.code})")
+        gone = spanned("sequence", gap.first_sequence, gap.next_sequence - 1)
+        note(f"gap: {gone} {are(gap.next_sequence - gap.first_sequence)} not available ({gap.code})")
 
     if group:
         if where or subscriber or attempts_max or park_to or not follow:
@@ -307,8 +314,7 @@ def _write(publications: Sequence[Publication], form: str, separator: bytes) -> 
     else:
         keys = [publication.key for publication in publications] if separator else ()
         data = write_lines(keys, [publication.body for publication in publications], separator)
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    write_octets(data)
 
 
 def _write_messages(messages: Sequence[Message], form: str, separator: bytes) -> None:
@@ -321,5 +327,4 @@ def _write_messages(messages: Sequence[Message], form: str, separator: bytes) ->
     else:
         keys = [message.key for message in messages] if separator else ()
         data = write_lines(keys, [message.body for message in messages], separator)
-    sys.stdout.buffer.write(data)
-    sys.stdout.buffer.flush()
+    write_octets(data)

@@ -9,11 +9,15 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import click
 import msgspec
+from click.core import ParameterSource
 
 if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 F = TypeVar("F", bound=Callable[..., Any])
+
+_CONTROLS = {code: f"\\u{code:04x}" for code in (*range(0x20), *range(0x7F, 0xA0)) if code not in (0x09, 0x0A)}
+"""What a terminal may obey instead of showing it, and how it is shown; as in JSON, which thereby stays valid."""
 
 Row = Mapping[str, object]
 TABLE, JSON, JSONL = "table", "json", "jsonl"
@@ -30,6 +34,18 @@ def output_option(command: F) -> F:
         help="How the result is written to standard output.",
     )
     return option(command)
+
+
+class Naming(click.Option):
+    """An option that names something: one that is empty, as from a variable that is not set, is not taken for none."""
+
+    def consume_value(self, ctx: click.Context, opts: Mapping[str, Any]) -> tuple[Any, ParameterSource]:
+        """As of any option. Raises `click.BadParameter`."""
+        value, source = super().consume_value(ctx, opts)
+        if source is ParameterSource.COMMANDLINE and "" in (value if isinstance(value, list | tuple) else (value,)):
+            said = "it is empty: give a name, or leave the option out"
+            raise click.BadParameter(said, param_hint=self.opts[-1])
+        return value, source
 
 
 class CommandGroup(click.Group):
@@ -49,6 +65,16 @@ class CommandGroup(click.Group):
 def note(text: str) -> None:
     """Say something to a person: on standard error."""
     click.echo(text, err=True)
+
+
+def write_octets(octets: bytes) -> None:
+    """Write what others have published to standard output, and flush it: as it is, but harmless on a terminal."""
+    _write_bytes(harmless(octets).encode() if sys.stdout.isatty() else octets)
+
+
+def harmless(octets: bytes) -> str:
+    r"""The text, with control characters but tab and line feed as `\u001b`, and what is no UTF-8 as `\xff`."""
+    return octets.decode(errors="backslashreplace").translate(_CONTROLS)
 
 
 def write_rows(rows: Iterable[Row], output: str, columns: Sequence[str] = ()) -> None:
@@ -134,7 +160,7 @@ def _write_table(rows: Sequence[Row], columns: Sequence[str]) -> None:
             is_number = bool(rows) and all(isinstance(row.get(name), int | float) for row in rows)
             table.add_column(name, justify="right" if is_number else "left", overflow="fold", no_wrap=index == 0)
         for line in texts:
-            table.add_row(*map(Text, line))
+            table.add_row(*(Text(harmless(cell.encode())) for cell in line))
         Console().print(table)
         return
     header = [list(columns)] if any(map(str.strip, columns)) else []

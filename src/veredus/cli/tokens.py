@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from veredus.cli.terminal import TABLE, CommandGroup, note, output_option, write_one, write_rows
+from veredus.cli.terminal import TABLE, CommandGroup, Naming, note, output_option, write_one, write_rows
 
 if TYPE_CHECKING:
     from datetime import timedelta
@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 _file_option = click.option(
     "--file",
+    cls=Naming,
     type=click.Path(dir_okay=False, path_type=Path),
     default="veredus-tokens",
     envvar="VEREDUS_SECURITY_TOKENS",

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 
 import click
 
-from veredus.cli.terminal import CommandGroup, note
+from veredus.cli.terminal import CommandGroup, Naming, note, write_octets
 from veredus.cli.topics_servers import serve, show
+from veredus.kernel.words import were
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -83,14 +83,23 @@ class _Given(NamedTuple):
 @click.group(cls=CommandGroup)
 @click.option(
     "--config",
+    cls=Naming,
     type=click.Path(dir_okay=False, path_type=Path),
     envvar="VEREDUS_SETTINGS",
     help="A TOML file of settings, with a section [topics].",
 )
-@click.option("--id", "client_id", help="The client's id. It never changes, and only one process may use it at a time.")
-@click.option("--proxy", "proxies", multiple=True, metavar="HOST:PORT", help="Try this proxy; repeatable, in order.")
+@click.option(
+    "--id",
+    "client_id",
+    cls=Naming,
+    help="The client's id. It never changes, and only one process may use it at a time.",
+)
+@click.option(
+    "--proxy", "proxies", cls=Naming, multiple=True, metavar="HOST:PORT", help="Try this proxy; repeatable, in order."
+)
 @click.option(
     "--directory",
+    cls=Naming,
     help="Where clients store their last put and get: topics.directory; the journal of serve: node.directory.",
 )
 @click.pass_context
@@ -202,7 +211,8 @@ def _put_lines(client: Client, topic: str, file: BinaryIO, size_max: int, interr
                 note(f"{done_count} lines were put, in {put_count} puts")
     except BaseException:
         if done_count:
-            note(f"the first {done_count} lines were put: retry with only the lines from line {done_count + 1} on")
+            done = "the first line" if done_count == 1 else f"the first {done_count} lines"
+            note(f"{done} {were(done_count)} put: retry with only the lines from line {done_count + 1} on")
         raise
 
 
@@ -287,5 +297,4 @@ def _write(body: bytes, form: str) -> None:
         from veredus.cli.records import write_lines, write_prefixed
 
         body = write_lines((), [body]) if form == LINES else write_prefixed([body])
-    sys.stdout.buffer.write(body)
-    sys.stdout.buffer.flush()
+    write_octets(body)

@@ -9,10 +9,11 @@ from difflib import get_close_matches
 from typing import Any
 
 from veredus.kernel.errors import Misuse, Unavailable
+from veredus.kernel.names import U63_MAX
 from veredus.node.quantities import parse_duration, parse_size
 from veredus.streams.facts import StreamConfig
 
-from .arguments import check_name, check_whole, shown
+from .arguments import U63_MAX_SHOWN, check_name, check_whole, is_number_to, shown
 from .connection import Connection
 
 _SIZES = frozenset({"retention_size", "lag_size_max"})
@@ -101,12 +102,23 @@ def _config_of(given: Mapping[str, object]) -> dict[str, object]:
         size = config[name]
         config[name] = _parsed(name, parse_size, size) if isinstance(size, str) else size
     for name, value in config.items():
-        is_number = isinstance(value, int) or (name == "retention_age_s" and isinstance(value, float))
-        if not is_number or isinstance(value, bool):
-            seconds = "a number of seconds" if name == "retention_age_s" else "a whole number"
-            advice = " (or give retention_age)" if name == "retention_age_s" else ""
-            raise Misuse("bad-config", f"{name} must be {seconds}{advice}, not {shown(value)}")
+        if name == "retention_age_s":
+            _check_age(value, given)
+        else:
+            check_whole(name, value, int(name == "sources_max"), code="bad-config")
     return config
+
+
+def _check_age(seconds: object, given: Mapping[str, object]) -> None:
+    """Raise `Misuse("bad-config")`, in the words in which the age was given, unless a stream can have it."""
+    if is_number_to(float(U63_MAX), seconds):
+        return
+    if "retention_age" in given:
+        said = f"retention_age must be from 0 to {U63_MAX_SHOWN} seconds, not {shown(given['retention_age'])}"
+    else:
+        bounds = f"a number of seconds from 0 to {U63_MAX_SHOWN} (or give retention_age)"
+        said = f"retention_age_s must be {bounds}, not {shown(seconds)}"
+    raise Misuse("bad-config", said)
 
 
 def _parsed(name: str, parse: Callable[[str], int], text: str) -> int:

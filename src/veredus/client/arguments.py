@@ -6,6 +6,7 @@ The node looks again, and refuses the one request; but a caller learns here whic
 from __future__ import annotations
 
 import math
+import sys
 import warnings
 from collections.abc import Iterable, Mapping, Set
 from datetime import date, timedelta
@@ -25,6 +26,8 @@ _STARTS = {
 """What people say elsewhere, and what it is here."""
 OTHER_UNITS = ((10**9, 10**10, "seconds"), (10**12, 4 * 10**12, "milliseconds"))
 """Numbers that are a time of these decades in another unit, and in microseconds one of early 1970."""
+U63_MAX_SHOWN = "2**63 - 1"
+"""What `U63_MAX` is in a message."""
 _CALLER_LEVEL = 4
 """Where the application is, seen from `filter_of`: behind `wanted_of` and `subscribe`."""
 
@@ -40,24 +43,24 @@ def check_name(kind: str, name: object, *, may_be_empty: bool = False) -> None:
             raise Misuse(refused.code, refused.message, **refused.details) from None
 
 
-def check_whole(
-    argument: str, value: object, least: int = 0, most: int = U63_MAX, *, code: str = "bad-argument"
-) -> None:
-    """Raise `Misuse` unless this is a whole number in that range, both ends included."""
-    if isinstance(value, bool) or not isinstance(value, int):
-        raise Misuse(code, f"{argument} must be a whole number, not {shown(value)}", argument=argument)
-    if not least <= value <= most:
-        bounds = f"at least {least}" if most == U63_MAX else f"from {least} to {most}"
-        raise Misuse(code, f"{argument} must be {bounds}, not {value}", argument=argument)
+def check_whole(argument: str, value: object, least: int = 0, *, code: str = "bad-argument") -> None:
+    """Raise `Misuse` unless this is a whole number from `least` to `U63_MAX`."""
+    if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= U63_MAX:
+        message = f"{argument} must be a whole number from {least} to {U63_MAX_SHOWN}, not {shown(value)}"
+        raise Misuse(code, message, argument=argument)
 
 
 def check_seconds(argument: str, value: object, *, may_be_none: bool = True, may_be_endless: bool = True) -> None:
     """Raise `Misuse` unless this is a time span: a number from 0, or None where that means for ever."""
     if value is None and may_be_none:
         return
-    is_number = isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
-    if not is_number or (value == math.inf and not may_be_endless):
+    if not (is_number_to(sys.float_info.max, value) or (value == math.inf and may_be_endless)):
         raise Misuse("bad-argument", f"{argument} must be a number from 0, not {shown(value)}", argument=argument)
+
+
+def is_number_to(most: float, value: object) -> bool:
+    """Whether this is a number from 0 to `most`."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= most
 
 
 def check_list(argument: str, value: object) -> None:
@@ -130,7 +133,7 @@ def check_start(start: object) -> None:
     if start is None or isinstance(start, Start):
         return
     meant = _STARTS.get(start.lower()) if isinstance(start, str) else None
-    if isinstance(start, int) and not isinstance(start, bool) and start >= 0:
+    if isinstance(start, int) and not isinstance(start, bool) and 1 <= start <= U63_MAX:
         meant = f"at({start})"
     elif isinstance(start, date | timedelta):
         meant = "since(when), with an aware datetime or a timedelta before now"
@@ -198,7 +201,12 @@ def _check_wildcards(pattern: str) -> None:
 
 def shown(value: Any) -> str:
     """A value as it is shown in a message: short, on one line, and with its type where that is not plain to see."""
-    text = repr(value)
+    try:
+        text = repr(value)
+    except ValueError:
+        # Python writes out no number of thousands of digits.
+        is_whole = isinstance(value, int)
+        return f"a whole number of {value.bit_length()} bits" if is_whole else f"a {type(value).__name__}"
     if "\n" in text:
         # Such as a table with its rows.
         return f"a {type(value).__name__}"

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from veredus.kernel.errors import PeerFault, Unavailable, VeredusError
+from veredus.kernel.words import are, spanned
 from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import messages as m
 from veredus.streams.exchange import StartKind
@@ -303,10 +304,8 @@ class Feed(Outcomes):
             missing = channel.position, following - 1
         position = first if isinstance(told, Lost) else max(channel.position, following)
         gap, on_gap = Gap(first, following, code), channel.wanted.on_gap
-        message = (
-            f"sequences {first} to {following - 1} are no longer available ({code}); the subscription continues with"
-            " the next sequence"
-        )
+        gone = f"{spanned('sequence', first, following - 1)} {are(following - first)} no longer available ({code})"
+        message = f"{gone}; the subscription continues with the next sequence"
         error = Unavailable("gap", message, first_sequence=first, next_sequence=following, cause=code)
         # The position first: with a later term it would stand for what lies there now.
         settling = told.settling if isinstance(told, Lost) else self._settling

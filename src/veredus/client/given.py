@@ -258,7 +258,7 @@ def event_time_us(when: EventTime) -> int:
     if type(time_us) is not int or not TIMESTAMP_MIN_US <= time_us <= TIMESTAMP_MAX_US:
         message = (
             "an event time must be an aware datetime or whole microseconds, of the years 1 to 9999 in UTC,"
-            f" not {when!r}"
+            f" not {shown(when)}"
         )
         raise Misuse("bad-event-time", message)
     if time_us is when:

@@ -43,6 +43,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
 from veredus.kernel.events import DeadlineReached
 from veredus.kernel.names import INCARNATION_SIZE
+from veredus.kernel.words import counted
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import (
     MessageRequested,
@@ -302,7 +303,7 @@ class SourceChannel:
             return f"a resume token ({words})" if self._tokens.is_wanted and not is_spoiled else ""
         if intake.is_free and not is_spoiled:
             intake.release(last)
-        return f"{count} publications ({words}, the last number is {last})"
+        return f"{counted(count, 'publication')} ({words}, the last number is {last})"
 
     def leave(self) -> None:
         """The publisher is closed: hang on the connection no more, and let nobody wait for room or for a token."""
@@ -486,8 +487,7 @@ class SourceChannel:
         failure = self.intake.failure
         if failure is not None:
             return failure.again()
-        reason = f": {self.delay.message}" if self.delay is not None else ""
-        code = self.delay.code if self.delay is not None else "in-doubt"
+        code, reason = ("in-doubt", "") if self.delay is None else (self.delay.code, f": {self.delay.message}")
         return Unavailable(code, message + reason, **details)
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
-from veredus.delivery.publication import microseconds_of
+from veredus.delivery.publication import TIMESTAMP_MAX_US, microseconds_of
 from veredus.kernel.errors import Misuse
 from veredus.streams.exchange import Start, StartKind
 
-from .arguments import check_text, check_unit
+from .arguments import check_text, check_unit, check_whole, shown
 
 
 def beginning() -> Start:
@@ -22,15 +22,17 @@ def head() -> Start:
 
 
 def tail(count: int) -> Start:
-    """At the newest `count` publications."""
-    return Start(StartKind.TAIL, _checked(count))
+    """At the newest `count` publications. Raises `Misuse("bad-start")`."""
+    check_whole("count", count, code="bad-start")
+    return Start(StartKind.TAIL, count)
 
 
 def at(sequence: int) -> Start:
     """At `sequence`, from 1. The node refuses one that is gone (`below-floor`) or not there yet (`above-head`)."""
     if sequence == 0 and not isinstance(sequence, bool):
         raise Misuse("bad-start", "0 is no sequence, they begin with 1: begin at 1, or at the start")
-    return Start(StartKind.SEQUENCE, _checked(sequence))
+    check_whole("sequence", sequence, 1, code="bad-start")
+    return Start(StartKind.SEQUENCE, sequence)
 
 
 def since(when: datetime | timedelta | int) -> Start:
@@ -47,9 +49,12 @@ def since(when: datetime | timedelta | int) -> Start:
         except OverflowError:
             raise Misuse("bad-start", f"{when} before now is not in the years 1 to 9999") from None
     if not isinstance(when, datetime) and type(when) is not int:
-        message = f"since takes an aware datetime, a timedelta before now or microseconds since 1970, not {when!r}"
+        message = f"since takes an aware datetime, a timedelta before now or microseconds since 1970, not {shown(when)}"
         raise Misuse("bad-start", message)
     if isinstance(when, int):
+        if when > TIMESTAMP_MAX_US:
+            message = f"since takes microseconds since 1970 up to the end of the year 9999, not {shown(when)}"
+            raise Misuse("bad-start", message)
         check_unit("a start", when, "bad-start")
     try:
         return Start(StartKind.TIME, max(0, when if isinstance(when, int) else microseconds_of(when)))
@@ -61,9 +66,3 @@ def after(source: str) -> Start:
     """After the last publication of `source` in the stream; from everything kept where it has none, or is not known."""
     check_text("source", source, code="bad-start")
     return Start(StartKind.AFTER_MINE, 0, source)
-
-
-def _checked(number: int) -> int:
-    if isinstance(number, bool) or not isinstance(number, int) or number < 0:
-        raise Misuse("bad-start", f"{number!r} is not a whole number from 0")
-    return number

@@ -9,6 +9,7 @@ numbers, and be taken for them. Letters of a stream that was made anew are other
 from __future__ import annotations
 
 from veredus.kernel.errors import Refused
+from veredus.kernel.words import are, spanned
 
 PREFIX = "veredus."
 """What attributes begin with that only a dead letter has."""
@@ -50,7 +51,8 @@ class Return:
         """Letters are gone, why says `code`. Raises `Refused("letters-lost")` where one of them may be in doubt."""
         if self.count < self._doubt_count and last > self.moved_to:
             message = (
-                f"dead letters {first} to {last} of {self._letters!r} are no longer available ({code}), and up to"
+                f"{spanned('dead letter', first, last)} of {self._letters!r} {are(last - first + 1)} no longer"
+                f" available ({code}), and up to"
                 f" {self._doubt_count} of those above {self.moved_to} were moved to {self._stream!r} by a run that was"
                 " interrupted: which ones cannot be known, so no run moves letters there any more. Compare the two"
                 f" streams, publish what is missing, then delete {self._letters!r} and create it again"

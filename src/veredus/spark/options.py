@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from difflib import get_close_matches
 
-from veredus.client.arguments import filter_of
+from veredus.client.arguments import U63_MAX_SHOWN, filter_of, shown
 from veredus.delivery.publication import microseconds_of
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import U63_MAX, checked_name
@@ -41,6 +41,10 @@ _READ_OPTIONS = (
     "endingSequence", "endingTimestamp", "maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger",
     "maxTriggerDelaySeconds", "rowsPerPartition", "failOnDataLoss", "subscriber",
 )  # fmt: skip
+_STREAMING_OPTIONS = (
+    "maxRowsPerTrigger", "maxBytesPerTrigger", "minRowsPerTrigger", "maxTriggerDelaySeconds", "subscriber"
+)  # fmt: skip
+"""A batch read has no use for these, and refuses them."""
 _OF_KAFKA = {
     "kafka.bootstrap.servers": "address", "subscribe": "stream", "topic": "stream", "subscribepattern": "streams",
     "startingoffsets": "startingSequence", "endingoffsets": "endingSequence", "kafka.group.id": "subscriber",
@@ -94,7 +98,8 @@ class ReadOptions:
     bound: about so many bytes, as the journal keeps them. `rows_per_trigger_min` rows are waited for, at most
     `trigger_delay_seconds_max` after the batch before.
     `attributes`: columns added to the default schema, as DDL. `subscriber`: the durable subscription that pins the rows
-    in the journal until a streaming query has done with them; "" for none.
+    in the journal until a streaming query has done with them; "" for none. `of_streaming`: the options that were given
+    and are for streaming queries only.
     """
 
     node: NodeOptions
@@ -113,6 +118,7 @@ class ReadOptions:
     rows_per_partition: int
     fails_on_data_loss: bool
     subscriber: str
+    of_streaming: tuple[str, ...]
 
     @property
     def attribute_names(self) -> frozenset[str]:
@@ -176,6 +182,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         rows_per_partition=options.number("rowsPerPartition", ROWS_PER_PARTITION_DEFAULT, 1024),
         fails_on_data_loss=options.choice("failOnDataLoss", {"true": True, "false": False}, "true"),
         subscriber=options.name("subscriber"),
+        of_streaming=tuple(name for name in _STREAMING_OPTIONS if options.text(name).strip()),
     )
 
 
@@ -224,8 +231,23 @@ def check_whole_batch(options: ReadOptions) -> None:
             "the options `startingSequence` and `endingSequence` are places in one stream, and the query reads several"
         )
         raise _fault("startingSequence", f"{said}: use timestamps")
-    if options.subscriber:
-        raise _refused("subscriber", "is for streaming queries: a batch read settles nothing")
+    for name in options.of_streaming:
+        why = "settles nothing" if name == "subscriber" else "reads all at once"
+        raise _refused(name, f"is for streaming queries: a batch read {why}")
+    _check_end(options)
+
+
+def _check_end(options: ReadOptions) -> None:
+    """Raise `Refused("bad-option")` where a batch read would end before it begins; without rows it may be."""
+    start = options.start
+    if (
+        isinstance(start, StartAtSequence)
+        and options.end_sequence is not None
+        and options.end_sequence < start.sequence
+    ):
+        raise _refused("endingSequence", f"is {options.end_sequence}, before `startingSequence`, {start.sequence}")
+    if isinstance(start, StartAtTime) and options.end_time_us is not None and options.end_time_us < start.time_us:
+        raise _refused("endingTimestamp", "is before `startingTimestamp`")
 
 
 def check_batch_write(options: WriteOptions) -> None:
@@ -269,7 +291,7 @@ class _Options:
         if not text:
             return None
         if not text.isdecimal() or len(text) > _DIGITS_MAX or not least <= int(text) <= U63_MAX:
-            raise _refused(name, f"is {self.text(name)!r}, not a whole number from {least}")
+            raise _refused(name, f"is {shown(self.text(name))}, not a whole number from {least} to {U63_MAX_SHOWN}")
         return int(text)
 
     def time_us(self, name: str) -> int | None:
@@ -360,8 +382,8 @@ def _start(options: _Options) -> StartAtSequence | StartAtHead | StartAtTime:
     if text == "earliest":
         return StartAtSequence(0)
     if text and not text.replace("_", "").isdecimal():
-        raise _refused("startingSequence", f"is {text!r}, not a whole number from 0, 'earliest' or 'latest'")
-    return StartAtSequence(options.number("startingSequence", 0, 0))
+        raise _refused("startingSequence", f"is {text!r}, not a whole number from 1, 'earliest' or 'latest'")
+    return StartAtSequence(options.number("startingSequence", 0, 1))
 
 
 def _refused(name: str, what: str) -> Refused:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 from veredus.delivery.content import DIGEST_SIZE_MAX, Content
 from veredus.kernel.errors import Refused
+from veredus.kernel.words import counted
 
 from .exchange import CommitRequested
 from .facts import Contents
@@ -112,9 +113,7 @@ def _streams(contents: Sequence[Contents]) -> str:
 
 
 def _rows(contents: Contents) -> str:
-    return f"{contents.count} row{'' if contents.count == 1 else 's'}" + (
-        f" (digest {contents.digest.hex()})" if contents.digest else ""
-    )
+    return counted(contents.count, "row") + (f" (digest {contents.digest.hex()})" if contents.digest else "")
 
 
 def _other(code: str, message: str, run: Run, asked: Sequence[Contents]) -> Refused:

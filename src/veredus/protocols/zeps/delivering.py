@@ -26,6 +26,7 @@ from collections.abc import Callable
 
 from veredus.kernel.effects import Send
 from veredus.kernel.errors import Refused
+from veredus.kernel.words import are, spanned
 from veredus.matching import Filter
 from veredus.streams import exchange as x
 
@@ -204,7 +205,8 @@ class Delivering:
         """Version 1 cannot say a gap: raises `Refused("gap")`."""
         if said.session == self._leg:
             last = said.next_sequence - 1
-            raise Refused("gap", f"sequences {said.first_sequence} to {last} are not available: {said.code}")
+            gone = f"{spanned('sequence', said.first_sequence, last)} {are(last - said.first_sequence + 1)}"
+            raise Refused("gap", f"{gone} not available: {said.code}")
 
     def finish_leg(self, said: x.EndSubscription) -> None:
         """The leg has come to where another interest is: they walk on together, once its last is delivered."""
