@@ -97,6 +97,7 @@ def test_each_fact_of_a_client_is_dumped_with_what_it_says(journal: Journal, rem
         "topic": "prices",
         "last_get_id": "alice-1",
         "last_put_key": "",
+        "last_put_digest": "",
         "putting": None,
         "got": {"message_id": "alice-1", "body": b"EWR 12.5".hex(), "is_many": False, "done_count": 0},
     }

@@ -82,6 +82,29 @@ def test_a_put_with_a_key_that_was_killed_or_not_may_be_run_again_and_is_put_onc
     assert around.server.bodies("t") == [b"tick"] * 2
 
 
+def test_another_body_under_the_key_of_the_last_put_is_not_put_whether_that_was_acknowledged_or_not(
+    run_as: Run, tmp_path: Path, around: Scene
+) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    one.write_bytes(b"1")
+    two.write_bytes(b"2")
+    refused = Ran(
+        Exit.USAGE,
+        "",
+        "veredus: the last put on t has this key and another body, and that was put: this body was not. If you meant to"
+        " try again, it is done; for another message, use a new key [key-used]\n",
+    )
+    assert run_as("alice", "put", "t", one, "--key", "order-1").code == Exit.OK
+    assert run_as("alice", "put", "t", two, "--key", "order-1") == refused
+    around.server.answer = lambda _: around.server.status("SERVER_UNAVAILABLE")
+    assert run_as("alice", "put", "t", one, "--key", "order-2").code == Exit.IN_DOUBT
+    said = run_as("alice", "put", "t", two, "--key", "order-2")
+    assert (said.code, "and that one must be finished first" in said.err) == (Exit.IN_DOUBT, True)
+    around.server.answer = around.server.answer_well
+    assert run_as("alice", "put", "t", two, "--key", "order-2") == refused
+    assert around.server.bodies("t") == [b"1", b"1"]
+
+
 def test_a_key_is_for_one_message(run_as: Run, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"1\n2\n")

@@ -124,3 +124,50 @@ def test_one_address_that_does_not_refuse_keeps_the_attempt_up() -> None:
         with pytest.raises(Unavailable, match="no node answered") as caught:
             veredus.connect(*addresses, timeout_s=0.6, refused_s=0.1)
     assert "nobody listens" not in caught.value.message
+
+
+MAY_BE = (
+    "the node may be stopping, or down behind a forwarder or load balancer, or expect TLS (write veredus+tls://);"
+    " or something else listens there"
+)
+
+
+def test_who_closes_the_connection_before_an_answer_is_not_said_to_want_tls_for_sure() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def hang_up() -> None:
+            with suppress(OSError):
+                while True:
+                    listener.accept()[0].close()
+
+        place = f"veredus://127.0.0.1:{listener.getsockname()[1]}"
+        hanging_up = threading.Thread(target=hang_up)
+        hanging_up.start()
+        try:
+            with pytest.raises(Unavailable) as caught:
+                veredus.connect(place, timeout_s=0.5)
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            hanging_up.join()
+    assert caught.value.code == "unreachable"
+    known = "the connection was accepted; before an answer came, the connection was lost"
+    assert re.fullmatch(rf"no node answered at {place}: {known} \([^()]+\); {re.escape(MAY_BE)}", caught.value.message)
+
+
+def test_who_accepts_the_connection_and_says_nothing_is_told_with_the_time_that_was_waited() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        place = f"veredus://127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(Unavailable) as caught:
+            veredus.connect(place, timeout_s=1)
+    assert caught.value.code == "unreachable"
+    said = rf"no node answered at {place}: the connection was accepted; no answer came in [01] s; {re.escape(MAY_BE)}"
+    assert re.fullmatch(said, caught.value.message)
+
+
+def test_a_path_that_accepts_and_says_nothing_is_not_said_to_want_tls(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(tmp_path / "s"))
+        listener.listen()
+        with pytest.raises(Unavailable, match="down behind a forwarder or load balancer; or something") as caught:
+            veredus.connect(f"unix://{tmp_path}/s", timeout_s=1)
+    assert "TLS" not in caught.value.message

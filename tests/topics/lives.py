@@ -53,7 +53,7 @@ os.fsync = struck(os.fsync)
 
 import asyncio  # noqa: E402
 
-from veredus.kernel.errors import Unavailable  # noqa: E402
+from veredus.kernel.errors import Misuse, Unavailable  # noqa: E402
 from veredus.topics import AsyncClient  # noqa: E402
 
 
@@ -64,8 +64,8 @@ async def die_at(mode: str) -> None:
 
 
 def told_key(body: str) -> bytes:
-    """Each put has a key, but for those that are to be known by their bodies alone."""
-    return b"" if body == "tick" else body.encode()
+    """Each put has a key, which ends where its body has a colon, but for those that are to be known by their bodies."""
+    return b"" if body == "tick" else body.partition(":")[0].encode()
 
 
 async def live(proxies: Sequence[str], directory: str, bodies: Sequence[str], log: int) -> None:
@@ -78,6 +78,9 @@ async def live(proxies: Sequence[str], directory: str, bodies: Sequence[str], lo
                     break
                 except Unavailable:
                     continue
+                except Misuse as error:
+                    write_down(log, error.code, body)
+                    return
             write_down(log, "put", body)
             if strike["mode"] == "put-at-once":
                 os.kill(os.getpid(), signal.SIGKILL)

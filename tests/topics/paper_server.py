@@ -98,6 +98,15 @@ class PaperServer:
             return self._next(topic, topic.queues[client], fields[0], int(fields[1]) if name == "GET_MANY" else 0)
         return self.status("OK")
 
+    def answer_strictly(self, data: bytes) -> bytes:
+        """As a server that refuses another body under the last counter, as ours do."""
+        header, _, body = data.partition(END)
+        name, client, topic_name, *fields = header.decode().split(" ")
+        topic = self.topic(topic_name)
+        if name == "PUT" and topic.last_counters.get(client) == int(fields[0]) and body != self.bodies(topic_name)[-1]:
+            return self.status(f"REFUSED {fields[0]}", b"used for another body")
+        return self.answer_well(data)
+
     def _next(self, topic: PaperTopic, queue: list[str], last_id: str, count_max: int) -> bytes:
         first, _, last = last_id.partition("..")
         if queue and queue[0] == first:

@@ -211,6 +211,26 @@ def test_a_put_with_the_key_of_the_last_one_is_that_put_though_it_was_acknowledg
     assert lives.around.server.bodies("t") == [b"keyed"]
 
 
+@pytest.mark.parametrize("mode", ["before", "torn", "after"])
+def test_a_process_that_follows_one_that_was_killed_puts_no_other_body_under_the_same_key(
+    zygote: Child, tmp_path: Path, mode: str
+) -> None:
+    with scene() as around:
+        for step in count(1):
+            around.server.topics.clear()
+            around.server.answer = around.server.answer_strictly
+            (tmp_path / str(step)).mkdir()
+            lives = Lives(zygote, around, tmp_path / str(step))
+            assert lives.live(bodies=["k0:zero"]) == 0
+            end = lives.live(step, mode, bodies=["k:one"])
+            lives.live(bodies=["k:two"])
+            put = [words[1].encode() for words in lives.written() if words[0] == "put"]
+            assert around.server.bodies("t") == (put if len(put) > 1 else [*put, b"k:one"]), f"killed at step {step}"
+            if end != KILLED:
+                break
+        assert step > 5
+
+
 def test_the_same_body_is_the_same_put_to_a_process_that_follows_on_one_that_was_not_told(lives: Lives) -> None:
     server = lives.around.server
 

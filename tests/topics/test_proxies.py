@@ -25,6 +25,7 @@ from veredus.kernel.errors import Unavailable
 from veredus.topics import Client, Message
 
 MANY_COUNT = 30
+RUNS = "check that the proxy runs (a forwarder or load balancer accepts for one that is down)"
 
 
 def client(proxies: list[str], directory: Path, answer_s: float = 0.1, **options: int) -> Client:
@@ -167,8 +168,20 @@ def test_who_accepts_the_connection_and_is_no_proxy_is_told_alike_each_time(
                 with pytest.raises(Unavailable) as raised:
                     alice.get("t")
                 reason = raised.value.details["reasons"][address]  # type: ignore[index]
-                assert reason.startswith(f"accepts the connection, but the handshake fails: check {check}")
+                assert reason.startswith(f"accepts the connection, and closes it before the handshake is done: {RUNS}")
+                assert f"{RUNS}, {check}" in reason
                 assert reason.endswith("and that this is the port of a proxy")
+
+
+def test_who_accepts_the_connection_and_says_nothing_is_not_said_to_be_slow(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with client([address], tmp_path, 0.1) as alice, pytest.raises(Unavailable) as raised:
+            alice.get("t")
+    assert raised.value.details["reasons"] == {
+        address: "did not answer in 4 tries of 100 ms each, and accepts the connection without a handshake:"
+        f" {RUNS}, whether the proxy wants a token or keys, and that this is the port of a proxy"
+    }
 
 
 def test_a_client_finds_its_proxy_again_that_was_away(tmp_path: Path) -> None:
@@ -352,7 +365,7 @@ def test_a_proxy_that_is_lost_in_the_handshake_is_not_said_to_refuse_the_client(
     try:
         with client([address], tmp_path) as alice, pytest.raises(Unavailable) as caught:
             alice.put("t", b"x")
-        assert f"{address} accepts the connection, but the handshake fails" in caught.value.message
+        assert f"{address} accepts the connection, and closes it before the handshake is done" in caught.value.message
     finally:
         listening.shutdown(socket.SHUT_RDWR)
         listening.close()

@@ -165,8 +165,9 @@ def put(given: _Given, topic: str, file: BinaryIO, is_lines: bool, key: str | No
     """Put the contents of FILE, or of standard input, into TOPIC: one message.
 
     If it fails, run it again with the same content: retrying is idempotent. If it may be killed, give it a --key of
-    its own too. With --lines, one put takes up to topics.body_size_max of lines, either all of them or none. A longer
-    input needs several puts; the command reports each of them, and after a failure the line from which to continue.
+    its own too; a key is for one content. With --lines, one put takes up to topics.body_size_max of lines, either all
+    of them or none. A longer input needs several puts; the command reports each of them, and after a failure the line
+    from which to continue.
     """
     from veredus.cli.exits import Ended, Exit
     from veredus.cli.interrupts import Interrupts

@@ -49,7 +49,7 @@ from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT
 from .loops import check_loop
 from .requests import Requests
-from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket
+from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket, said_of_silence
 
 Told = TellOpened | TellReceipts | TellDelivery | TellHanded | TellSettled | TellMessage | TellClosed
 """What a channel may be told."""
@@ -118,6 +118,8 @@ class Outcome:
     is_nobody_there: bool = False
     """Whether the address refused the link: no process listens there."""
     error: VeredusError | None = None
+    opened_s: float | None = None
+    """When the connection was accepted, by the monotonic clock; None before."""
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -161,7 +163,7 @@ class Connection:
             async with asyncio.timeout(self.settings.timeout_s):
                 await asyncio.shield(self._opened)
         except TimeoutError:
-            error = self._unreachable(self._reason)
+            error = self._unreachable(self._why())
             await self.close(error)
             raise error from None
         except asyncio.CancelledError:
@@ -279,13 +281,12 @@ class Connection:
         """One link, from connecting to its end."""
         outcome = self._outcome = Outcome(address)
         link = self._link = ClientLink(LINK, ClientSettings(self.settings.client, self.settings.token))
-        hint = "" if address.path or address.is_tls else "; if the node expects TLS there, write veredus+tls://"
 
         def hear(event: object) -> None:
             # A socket that was given up may tell its end late: that says nothing of the link that is there by then.
             if self._link is link:
                 if type(event) is LinkOpened:
-                    self._reason = f"{address}: there was no answer{hint}"
+                    outcome.opened_s = time.monotonic()
                 self.handle(event)
 
         try:
@@ -393,10 +394,12 @@ class Connection:
         if self._outcome.is_welcome:
             self._reason = message
             self.tell_link(False)
-        elif code != "link-lost":
-            self._reason = message = f"{self._outcome.address}: {message}"
+        elif code == "link-lost" and self._outcome.address is not None:
+            self._reason = said_of_silence(self._outcome.address, f"before an answer came, {message}")
+        elif code == "greeting-timeout":
+            self._reason = self._why()
         else:
-            self._reason += f" ({message})"
+            self._reason = message = f"{self._outcome.address}: {message}"
         kind = Unavailable if code in TRANSIENT else Refused
         self._outcome.error = kind(code, message)
         self._link, self._socket = None, None
@@ -465,10 +468,18 @@ class Connection:
             self.handle(MessageRequested(0, request))
         return is_open
 
+    def _why(self) -> str:
+        """Why there is no link yet."""
+        outcome = self._outcome
+        if outcome.address is None or outcome.opened_s is None or outcome.is_welcome or outcome.error is not None:
+            return self._reason
+        silent_s = time.monotonic() - outcome.opened_s
+        return said_of_silence(outcome.address, f"no answer came in {silent_s:.0f} s")
+
     def _describe(self) -> tuple[str, str]:
         """Where the node is looked for, and why there is no link, "" where there is one."""
         where = self._where()
-        return where, "" if self.is_open else self._reason.removeprefix(f"{where}: ")
+        return where, "" if self.is_open else self._why().removeprefix(f"{where}: ")
 
 
 _CHANNEL_TOLD = (TellReceipts, TellDelivery, TellHanded, TellSettled, TellOpened, TellMessage, TellClosed)

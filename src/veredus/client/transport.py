@@ -119,7 +119,7 @@ class NodeSocket(asyncio.BufferedProtocol):
         if self.is_to_itself:
             return
         self.refusal = refusal_of(exc)
-        self._tell(LinkClosed(LINK, words_of(exc) if exc else "closed by the node"))
+        self._tell(LinkClosed(LINK, words_of(exc) if exc else "closed by the other side"))
 
     def send(self, buffers: Sequence[Octets]) -> None:
         """Write the buffers in order."""
@@ -181,6 +181,15 @@ def error_of_opening(error: OSError | TimeoutError, address: Address, *, is_firs
     else:
         return Unavailable("link-lost", f"{address}: {_said_of(error)}")
     return refusal if is_first else Unavailable("link-lost", refusal.message)
+
+
+def said_of_silence(address: Address, known: str) -> str:
+    """Why there is no link where a connection was accepted and no node answered: what is known, and what it may be."""
+    tls = "" if address.path or address.is_tls else ", or expect TLS (write veredus+tls://)"
+    may_be = (
+        f"the node may be stopping, or down behind a forwarder or load balancer{tls}; or something else listens there"
+    )
+    return f"{address}: the connection was accepted; {known}; {may_be}"
 
 
 def _said_of(error: OSError | TimeoutError) -> str:

@@ -88,8 +88,12 @@ class Questions:
                 case GiveUp(reasons):
                     self._forget(question)
                     if not question.answer.done():
-                        question.answer.set_exception(_no_proxy(reasons))
+                        question.answer.set_exception(_no_proxy([self._explained(*reason) for reason in reasons]))
         self._wake_in_time(question)
+
+    def _explained(self, address: str, reason: str) -> tuple[str, str]:
+        """A proxy and why it was of no help, with what to check where that is known."""
+        return address, reason if _is_advice(reason) else reason + self._sockets.silence(address)
 
     def _forget(self, question: _Question) -> None:
         if self._by_token.pop(question.token, None) is not None:
@@ -105,9 +109,14 @@ class Questions:
             question.timer = self._loop.call_later(left_s, self._tell, question, DeadlineReached())
 
 
+def _is_advice(reason: str) -> bool:
+    """Whether it says what to check."""
+    return ": " in reason
+
+
 def _no_proxy(reasons: Sequence[tuple[str, str]]) -> Unavailable:
     said = "; ".join(f"{address} {reason}" for address, reason in reasons)
-    is_advised = all(": " in reason for _, reason in reasons)
+    is_advised = all(_is_advice(reason) for _, reason in reasons)
     then = "Then try again" if is_advised else "Check this, and try again"
     return Unavailable(
         "no-proxy",

@@ -71,7 +71,8 @@ class GroupClient:
         Raises `Misuse("too-large")`, `Refused`, or `Unavailable`: then nobody knows whether it was put, and the next
         put of the same body on this topic is the same put, tried again. Once this has returned, the same body is
         another put; but for one with the `key` of the last put on the topic, which is that put for ever: whoever is
-        killed as it is told, and tries again, puts once.
+        killed as it is told, and tries again, puts once. Such a key has one body: another one raises
+        `Misuse("key-used")`, once the put with the first body was acknowledged, and is not put.
         """
         async with self._hands.setdefault(topic, asyncio.Lock()):
             await self._operations.put(topic, octets_of(body), key=key)

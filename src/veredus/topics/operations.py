@@ -8,7 +8,8 @@ What must be durable, and when:
 
 - *begin_put before the caller is told*, while it is asked: the body must not be forgotten once somebody may rely on it.
   Whoever is killed before it was written, and puts something else, is told that its counter is another body's: that
-  was the put of which nobody was told anything. It begins anew, above.
+  was the put of which nobody was told anything. It begins anew, above. A put with a key is asked when this is durable:
+  whoever follows must know which body the key names, or could put another one beside it.
 - *end_put* is not saved at all. Whoever is killed before its caller was told asks again with the same counter and body,
   which the server knows; what its answer says beyond that, `is_taken`, only spares that question while the process
   lives. That nobody knows what became of a put is written without a sync.
@@ -53,6 +54,7 @@ from veredus.protocols.topics.client_state import (
     end_wish,
     forget_last,
     is_anothers,
+    is_key_used,
     is_told_put_there,
     messages_in,
     told_put,
@@ -296,6 +298,8 @@ class Operations:
     async def _put(self, topic: str, body: bytes, is_many: bool, key: bytes) -> None:
         async with self._place(topic).lock:
             state = self._marked(topic)
+            if is_key_used(state, body, is_many, key):
+                raise await self._key_used(topic, state)
             told = told_put(state, self._id, topic, body, is_many, key)
             if told is not None:
                 status = await self._ask(encode_message(told))
@@ -307,9 +311,9 @@ class Operations:
             is_first = state.last_put_counter == 0
             state = begin_put(state, body, is_many, key, time_ns() // 1000)
             assert state.putting is not None
-            if is_first:
-                # A process that follows must have the same counter, which is this moment.
-                await self._save(topic, state)
+            if is_first or key:
+                # A process that follows must have the same counter, which is this moment, and the body of the key.
+                await self._save_if_changed(topic, state)
             if state.putting.is_taken:
                 await self._save_if_changed(topic, state)
                 return
@@ -357,6 +361,24 @@ class Operations:
         except Unavailable as error:
             said = "an earlier put was not finished when its process ended, and must be finished first"
             raise Unavailable(error.code, f"{said}: {error.message}", **error.details) from None
+
+    async def _key_used(self, topic: str, state: ClientState) -> Misuse:
+        """What to raise where the last put has this key and another body; if that is in doubt, it is finished first.
+
+        Raises `Refused` or `Unavailable` where it cannot be finished, and `Unavailable` where that cannot be written.
+        """
+        said = f"the last put on {topic} has this key and another body"
+        if state.putting is not None:
+            try:
+                status = await self._ask(encode_message(asked_put(state, self._id, topic)))
+                if status.status != StatusWord.OK:
+                    raise self._error(status, "PUT", topic)
+            except VeredusError as error:
+                message = f"{said}, and that one must be finished first: {error.message}. Try again, with its body"
+                raise type(error)(error.code, message, **error.details) from None
+            await self._save(topic, end_report(end_put(state, status)), is_synced=False)
+        advice = "If you meant to try again, it is done; for another message, use a new key"
+        return Misuse("key-used", f"{said}, and that was put: this body was not. {advice}", topic=topic)
 
     # ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────
 

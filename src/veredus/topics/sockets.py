@@ -108,6 +108,13 @@ class ProxySockets:
             self._loop.call_soon(self._unreachable, token, link)
         self._newest_token = token
 
+    def silence(self, address: str) -> str:
+        """Why the proxy at `address` may be silent; "" where it has been greeted, or where nothing is known."""
+        link = self._links.get(address)
+        if link is None or not link.is_accepted or link.is_connected:
+            return ""
+        return f", and accepts the connection without a handshake: {self._checks()}"
+
     def forget(self, token: int) -> None:
         """Nobody waits for the answer to this question any more."""
         link = self._link_of.pop(token, None)
@@ -263,15 +270,20 @@ class ProxySockets:
             self._unreachable(token, reason)
 
     def _reason(self, link: _Link) -> str:
-        """Why nothing will come. How a handshake failed is not said: libzmq does not always know it."""
+        """Why nothing will come. Why a handshake was not done is not said: libzmq does not always know it."""
         if link.is_connected:
             return "does not let this client in any more: check its token or key" if link.is_refused else _CLOSED
         if not link.is_accepted:
             return "does not accept the connection: check that a proxy runs there"
+        return f"accepts the connection, and closes it before the handshake is done: {self._checks()}"
+
+    def _checks(self) -> str:
+        """What to look at where somebody accepts the connection, and does not do the handshake."""
         if self._shown.token:
             check = "the token"
         elif self._shown.server_key:
             check = "the server_key, and that the proxy knows the key of this client"
         else:
             check = "whether the proxy wants a token or keys"
-        return f"accepts the connection, but the handshake fails: check {check}, and that this is the port of a proxy"
+        what_stands_before = "a forwarder or load balancer accepts for one that is down"
+        return f"check that the proxy runs ({what_stands_before}), {check}, and that this is the port of a proxy"

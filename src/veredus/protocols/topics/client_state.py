@@ -10,12 +10,14 @@ process and puts the same body goes on with that put, and any other put comes be
 with its body until it was handed over; whoever was killed in between hands it over again, with the same id. What puts
 or gets many messages at once does so with a body that `many.pack` has made of them. The report is saved first, and then
 made: a put that was acknowledged is never taken for the next one of the same body. Who is killed between the two cannot
-know that it was about to be told: it puts the body once more, unless both have the same key.
+know that it was about to be told: it puts the body once more, unless both have the same key. A key names one body: with
+another one, nothing is put, for the first may be anywhere, and servers tell puts by counter and body.
 Source: seed 000, sections 4 and 5.1; beyond it, the body of either is kept.
 """
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import TypeAlias
 
 import msgspec
@@ -28,6 +30,7 @@ from .messages import Get, GetMany, Put, PutMany, Status, StatusWord, Subscribe,
 from .words import NO_MESSAGE_ID
 
 _DIGITS_MAX = 19
+_DIGEST_SIZE = 16
 _AnyPut: TypeAlias = Put | PutMany
 
 
@@ -68,6 +71,8 @@ class ClientState(msgspec.Struct, frozen=True):
     """The number of the last SUBSCRIBE or UNSUBSCRIBE; 0 for none yet."""
     last_leaving: int = 0
     """The number of the last UNSUBSCRIBE; 0 for none yet."""
+    last_put_digest: bytes = b""
+    """What tells the body of the put with `last_put_key` from others; b"" where that is not known."""
 
 
 def begin_wish(state: ClientState, is_leaving: bool, wall_us: int) -> ClientState:
@@ -107,6 +112,16 @@ def is_told_put_there(asked: _AnyPut, status: Status) -> bool:
     """Whether what `told_put` gave is there by this answer: also where another was put behind it."""
     last = _last_counter(status)
     return status.status == StatusWord.OK or (last is not None and last >= asked.counter)
+
+
+def is_key_used(state: ClientState, body: bytes, is_many: bool, key: bytes) -> bool:
+    """Whether the last put had this key and another body: `body` is no retry of it then, and no put of its own."""
+    if not key:
+        return False
+    putting = state.putting
+    if putting is not None:
+        return putting.key == key and not _is_same(putting, body, is_many, key)
+    return state.last_put_key == key and state.last_put_digest not in (b"", _digest_of(body, is_many))
 
 
 def unfinished_put(state: ClientState, body: bytes, is_many: bool = False, key: bytes = b"") -> Putting | None:
@@ -178,8 +193,15 @@ def end_put(state: ClientState, status: Status | None) -> ClientState:
 
 def end_report(state: ClientState) -> ClientState:
     """The caller was told that the put was taken, or is about to be."""
-    key = state.last_put_key if state.putting is None else state.putting.key
-    return replace(state, putting=None, last_put_key=key)
+    putting = state.putting
+    if putting is None:
+        return state
+    digest = _digest_of(putting.body, putting.is_many) if putting.key else b""
+    return replace(state, putting=None, last_put_key=putting.key, last_put_digest=digest)
+
+
+def _digest_of(body: bytes, is_many: bool) -> bytes:
+    return blake2b(body, digest_size=_DIGEST_SIZE, person=b"many" if is_many else b"one").digest()
 
 
 def asked_get(state: ClientState, client: str, topic: str, count_max: int = 0) -> Get | GetMany:

@@ -237,7 +237,7 @@ class ClientLink:
         self._effects.append(TellLinkClosed(code, message))
 
     def _lose(self, event: LinkClosed, now: Now) -> None:
-        self._close(_LOST, f"the connection is gone ({event.reason or 'closed'})")
+        self._close(_LOST, f"the connection was lost ({event.reason or 'closed'})")
 
     def _leave(self, event: LeaveRequested, now: Now) -> None:
         if self._phase is _Phase.OPEN:
