@@ -131,6 +131,7 @@ def test_topics_open_to_other_machines_need_keys_of_clients() -> None:
     ("topics", "path"),
     [
         (TopicsSection(token="t", key="k", server_key="s"), "topics.token"),
+        (TopicsSection(id="127.0.0.1:0"), "topics.id"),
         (TopicsSection(key="k"), "topics.server_key"),
         (TopicsSection(server_key="s"), "topics.key"),
         (TopicsSection(listen="127.0.0.1:7091", members="proxy"), "topics.members"),

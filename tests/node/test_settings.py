@@ -2,9 +2,10 @@
 
 import pytest
 
+from veredus.kernel.addresses import split_address
 from veredus.node.exposure import faults_of
 from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings
-from veredus.node.specs import Setting, Unit, split_address
+from veredus.node.specs import Setting, Unit
 
 BY_PATH = {setting.path: setting for setting in SETTINGS}
 
@@ -48,6 +49,8 @@ def test_durations_are_kept_in_nanoseconds_and_named_without_them() -> None:
         ("listen.metrics_open", "maybe", "neither true nor false"),
         ("node.name", 5, "quotes"),
         ("node.name", "a\nb", "control character"),
+        ("topics.servers", "127.0.0.1:0", "a port from 1 to 65535"),
+        ("topics.proxies", ["*:7081"], "the name or address of a host"),
     ],
 )
 def test_a_bad_value_is_refused_with_what_would_be_right(path: str, given: object, named: str) -> None:

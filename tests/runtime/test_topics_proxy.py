@@ -228,7 +228,9 @@ def test_garbage_is_answered_with_what_is_wrong_and_the_proxy_goes_on() -> None:
         around.claim(server)
         assert around.ask(b"\xff" * 5000).startswith(b"STATUS p1 BAD_MESSAGE\r\n\r\nan empty line ends a header")
         assert around.ask(b"").startswith(b"STATUS p1 BAD_MESSAGE\r\n\r\n")
-        assert around.ask(b"PERIODIC not-an-address\r\n\r\nt") == b"STATUS p1 OK\r\n\r\n"
+        for server in (b"not-an-address", b"127.0.0.1:0"):
+            refused = around.ask(b"PERIODIC %b\r\n\r\nt" % server)
+            assert refused.startswith(b"STATUS p1 REFUSED\r\n\r\nthe id of a server is the address")
         assert b" OK\r\n" in around.ask(b"SUBSCRIBE alice s\r\n\r\n")
 
 

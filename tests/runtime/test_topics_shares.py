@@ -97,7 +97,7 @@ def test_one_connection_cannot_fill_what_may_be_in_hand() -> None:
 def test_what_members_say_of_themselves_takes_nobodys_share() -> None:
     with (
         scene(TopicsLimits(requests_max=2), answer=None) as around,
-        around.connect(PUT * 10 + message(b"", b"PERIODIC s\r\n\r\nt")),
+        around.connect(PUT * 10 + message(b"", b"PERIODIC s:1\r\n\r\nt")),
     ):
         around.wait(lambda: len(around.asked) == 11)
         assert not around.asked[-1].why_not

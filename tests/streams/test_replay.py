@@ -238,6 +238,7 @@ def tables_of(floor: StreamsEngine) -> dict[str, Any]:
         },
         "runs": {run.sink: (run.epoch, run.commit_id, run.commit_streams) for run in tables.runs.values()},
         "stages": {s.stage: (s.sink, s.run_epoch, s.stream_id, s.count_durable) for s in tables.stages.values()},
+        "removed": tables.removed.rows(),
     }
 
 

@@ -104,6 +104,23 @@ def test_what_is_published_natively_is_got_and_what_is_put_is_pushed(
     assert command(server, "sub", "prices", "--no-follow").splitlines() == [*lines, "put"]
 
 
+def test_whoever_names_a_message_of_a_topic_that_was_removed_gets_the_next_one(server: Server) -> None:
+    server.ask("SUBSCRIBE alice prices")
+    for counter in range(1, 4):
+        server.ask(f"PUT bob prices {counter}", b"old")
+    old = server.ask("GET alice prices -1")
+    command(server, "stream", "rm", "prices", "--yes")
+    assert server.ask(f"GET alice prices {old.message_id}").status == "NOT_SUBSCRIBED"
+    server.kill()
+    assert server.ask("SUBSCRIBE alice prices").status == "OK"
+    assert server.ask("PUT bob prices 4", b"new").status == "OK"
+    new = server.ask(f"GET alice prices {old.message_id}")
+    assert (new.status, new.body) == ("OK", b"new")
+    server.kill()
+    assert server.ask(f"GET alice prices {old.message_id}")[1:] == new[1:], "all but the address, which is another"
+    assert server.ask(f"GET alice prices {new.message_id}").status == "NO_MESSAGES"
+
+
 def test_a_server_that_is_stopped_says_what_became_of_each_put_and_ends_well(server: Server) -> None:
     server.ask("SUBSCRIBE alice prices")
     sockets = [server.socket() for _ in range(PUTTERS_COUNT)]

@@ -56,8 +56,8 @@ def _placed(settings: NodeSettings) -> NodeSettings:
     """The settings with the address at which the proxy listens. Raises `Refused("bad-settings")`."""
     from msgspec.structs import replace
 
+    from veredus.kernel.addresses import split_address
     from veredus.node.exposure import check_settings, is_loopback
-    from veredus.node.specs import split_address
     from veredus.runtime.files import check_files
 
     topics = settings.topics

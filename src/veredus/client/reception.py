@@ -32,10 +32,10 @@ from select import POLLIN, poll
 from types import TracebackType
 from typing import NamedTuple, Self, TypeAlias
 
+from veredus.kernel.addresses import split_address
 from veredus.kernel.errors import Misuse, PeerFault, Refused, Unavailable, VeredusError
 from veredus.kernel.terms import Terms
 from veredus.matching.wanted import Filter
-from veredus.node.specs import split_address
 from veredus.protocols.zeps.ahead import check_not_ahead
 from veredus.protocols.zeps.datagrams import Datagram, decode_datagram
 from veredus.streams.exchange import Start, StartKind

@@ -11,10 +11,10 @@ from collections.abc import Iterator
 from ipaddress import IPv4Address
 from typing import NamedTuple
 
+from veredus.kernel.addresses import check_reached, split_address
 from veredus.kernel.errors import Refused
 from veredus.node.rules import EVERYTHING_ALLOWED, Access
 from veredus.node.settings import FRAME_OVERHEAD_SIZE, MulticastSection, NodeSettings
-from veredus.node.specs import split_address
 from veredus.streams.rights import ANONYMOUS, LOCAL, NOBODY
 
 
@@ -110,6 +110,11 @@ def _quarrels(settings: NodeSettings) -> Iterator[Fault]:
 
 def _wrong_topics(settings: NodeSettings) -> Iterator[Fault]:
     topics = settings.topics
+    if topics.id:
+        try:
+            check_reached(topics.id)
+        except ValueError as error:
+            yield Fault("topics.id", str(error))
     if topics.token and (topics.key or topics.server_key):
         yield Fault("topics.token", "a token goes with PLAIN, and a key with CURVE: set one of them", ("topics.key",))
     if bool(topics.key) != bool(topics.server_key):

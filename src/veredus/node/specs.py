@@ -7,6 +7,7 @@ from typing import NamedTuple, get_type_hints
 
 import msgspec
 
+from veredus.kernel.addresses import check_reached, split_address
 from veredus.node.quantities import (
     format_duration,
     format_size,
@@ -171,13 +172,15 @@ def _parse_address(spec: Spec, given: object) -> object:
 
 
 def _parse_addresses(spec: Spec, given: object) -> object:
-    """A list of texts, or one text with commas."""
+    """A list of texts, or one text with commas: where others are reached."""
     items = [item.strip() for item in given.split(",") if item.strip()] if isinstance(given, str) else given
     if not isinstance(items, list):
         raise ValueError(f'{given!r} is not a list: write ["host:port", "host:port"]')
-    addresses = [str(_parse_address(spec, item)) for item in items]
+    addresses = [str(_parse_text(spec, item)) for item in items]
     if "" in addresses or len(set(addresses)) < len(addresses):
         raise ValueError(f"{given!r}: an address is empty or occurs twice")
+    for address in addresses:
+        check_reached(address)
     return tuple(addresses)
 
 
@@ -188,22 +191,6 @@ def _parse_endpoint(spec: Spec, given: object) -> object:
             raise ValueError(f"{text!r} is not an endpoint: write tcp://host:port or ipc://path")
         split_address(text.removeprefix("tcp://"))
     return text
-
-
-def split_address(text: str) -> tuple[str, int]:
-    """Host and port of `host:port`, `[v6]:port` or `*:port`. Raises `ValueError`."""
-    host, colon, port = text.rpartition(":")
-    bare = host.removeprefix("[").removesuffix("]")
-    is_bracketed = host.startswith("[") and host.endswith("]")
-    if not colon or not bare or (":" in bare and not is_bracketed):
-        raise ValueError(f"{text!r} is not an address: write host:port, with an IPv6 host in brackets")
-    if not port.isascii() or not port.isdigit() or int(port) > 65_535:
-        raise ValueError(f"{text!r}: {port!r} is not a port from 0 to 65535")
-    try:
-        bare.encode("idna")
-    except UnicodeError:
-        raise ValueError(f"{text!r}: {bare!r} cannot be the name of a host") from None
-    return bare, int(port)
 
 
 _PARSERS = {

@@ -16,9 +16,9 @@ import stat
 from pathlib import Path
 from typing import Any
 
+from veredus.kernel.addresses import split_address
 from veredus.kernel.errors import Unavailable
 from veredus.node.settings import NodeSettings
-from veredus.node.specs import split_address
 
 from .unix_paths import short_enough
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 import socket
 from collections.abc import Sequence
 
+from veredus.kernel.addresses import split_address
 from veredus.kernel.errors import Unavailable
 from veredus.kernel.octets import Octets
 from veredus.node.settings import MulticastSection
-from veredus.node.specs import split_address
 
 from .host import Host
 

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
 
+from veredus.kernel.addresses import split_address
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 from veredus.node import receiving
@@ -33,7 +34,6 @@ from veredus.node.backlog import READ_SIZE_MAX, Backlog
 from veredus.node.connections import Stranger
 from veredus.node.onward import Onward
 from veredus.node.receiving import ReceiveBudget
-from veredus.node.specs import split_address
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
 from veredus.protocols.topics.messages import StatusWord
 from veredus.protocols.zmtp.connection import Bounds, Connection, Message

@@ -198,7 +198,7 @@ class TopicsScene:
         """So many rows a TRANSFER has, 0 for what is usual: what comes between two of them is rare elsewhere."""
         proxies = [f"proxy-{n}" for n in range(1, self._count("proxies", die, 1, 2) + 1)]
         most = 3 if world.dice.die("third-server").chance(0.2) else 2
-        servers = [f"server-{n}" for n in range(1, self._count("servers", die, most, most) + 1)]
+        servers = [f"server-{n}:1" for n in range(1, self._count("servers", die, most, most) + 1)]
         self._apart = self._drawn_parts(die, proxies, servers)
         self.safety_ns = time_ns(die, topology.seconds or (2.0, 8.0))
         faults = [fault for fault in topology.faults if fault not in FORGETTING]

@@ -193,7 +193,9 @@ class Administration:
         self._creating.change(fact, event.session, event.request, lambda s, _: self._answer_described(event, s), now)
 
     def delete_stream(self, event: AdminRequested, now: Now) -> None:
-        """`stream.delete` {name, head?}: it and all that hangs on it is gone; with a head, if that is its newest."""
+        """`stream.delete` {name, head?, given?}: it and all that hangs on it is gone; with a head, if that is its
+        newest. `given`: another node has what it held, and so nothing is over (see `Removed`).
+        """
         stream = self._named(event, DELETE)
         if "head" in event.arguments and stream.head_assigned != _number(event, "head"):
             message = f"stream {stream.name!r} already goes up to sequence {stream.head_assigned}: nothing was deleted"
@@ -204,7 +206,9 @@ class Administration:
             self._subscribing.end_stream(gone)
             self._answer(event, {"name": gone.name})
 
-        self._creating.change(StreamDeleted(stream.stream_id), event.session, event.request, deleted, now)
+        is_removed = not (_flag(event, "given") or self._subscribing.is_given(stream))
+        fact = StreamDeleted(stream.stream_id, is_removed)
+        self._creating.change(fact, event.session, event.request, deleted, now)
 
     def _answer_described(self, event: AdminRequested, stream: Stream, *said: str) -> None:
         """Answer with the stream's description; to who may not describe it, with its name and what it has said."""
@@ -442,6 +446,13 @@ def _text(event: AdminRequested, name: str) -> str:
     value = event.arguments.get(name)
     if not isinstance(value, str) or not value:
         raise Refused("bad-request", f"{event.verb} needs a text {name!r}")
+    return value
+
+
+def _flag(event: AdminRequested, name: str) -> bool:
+    value = event.arguments.get(name, False)
+    if not isinstance(value, bool):
+        raise Refused("bad-request", f"{event.verb} needs true or false as {name!r}")
     return value
 
 

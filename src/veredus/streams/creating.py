@@ -168,9 +168,9 @@ class Creating:
                 if stream is not None and floor > stream.floor:
                     stream.floor = floor
                     self._orders.say(TrimJournal(stream_id, floor))
-            case StreamDeleted(stream_id):
+            case StreamDeleted(stream_id, is_removed):
                 if stream_id in tables.streams_by_id:
-                    tables.remove_stream(stream_id)
+                    tables.remove_stream(stream_id, is_removed)
                     self._orders.say(StreamDropped(stream_id))
             case TermRaised(stream_id, term, first_sequence):
                 if stream_id in tables.streams_by_id:

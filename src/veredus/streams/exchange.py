@@ -207,6 +207,7 @@ class GrantSubscription:
     head: int
     changed_from: int = 0
     terms: Terms = ()  # those of the stream that are known
+    removed: tuple[bytes, ...] = ()  # the lives of streams of this name that were removed
 
 
 @dataclass(frozen=True, slots=True)

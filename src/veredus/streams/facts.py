@@ -59,6 +59,9 @@ class StreamDeleted(msgspec.Struct, frozen=True, tag="delete"):
     """The stream and all that hangs on it is gone; its id is never used again."""
 
     stream_id: int
+    is_removed: bool = False
+    """Whether nothing of it is owed to anybody; not so for one that was given to another node, and not known of one
+    that an earlier version deleted."""
 
 
 class TermRaised(msgspec.Struct, frozen=True, tag="term"):

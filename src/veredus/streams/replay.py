@@ -124,6 +124,8 @@ class Replay:
                     stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key, stage.count, stage.count
                 )
             )
+        for name, lives in taken.removed:
+            tables.removed.note(name, lives)
 
     def _load_stream(self, row: StreamRow) -> None:
         created = row.created

@@ -95,6 +95,8 @@ class Snapshot(msgspec.Struct):
     streams: list[StreamRow]
     runs: list[_RunRow]
     stages: list[_StageRow]
+    removed: list[tuple[str, tuple[bytes, ...]]] = []
+    """By name, the lives of streams that were removed; see `Removed`."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -138,6 +140,7 @@ class Taking:
                 _StageRow(s.stage, s.sink, s.run_epoch, s.stream_id, s.stage_key, s.count_durable)
                 for s in tables.stages.values()
             ],
+            tables.removed.rows(),
         )
         streams = zip(tables.streams.values(), self._snapshot.streams, strict=True)
         self._left = deque(_Sources(stream, row) for stream, row in streams if stream.sources)

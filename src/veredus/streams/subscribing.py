@@ -33,6 +33,7 @@ from .flow import Flow
 from .kept import Kept, size_of_filter
 from .orders import Orders, Then
 from .parking import Parking, check_parking
+from .removed import GIVEN
 from .rights import next_owner, on_stream
 from .stream import Stream
 from .subscription import Subscription
@@ -288,6 +289,7 @@ class Subscribing:
                 stream.head_durable,
                 stream.changed_from(event.term, event.terms),
                 tuple(stream.terms),
+                self._tables.removed.of(stream.name),
             )
         )
         return flow
@@ -360,6 +362,11 @@ class Subscribing:
         """The session is over; a durable cursor stays where it is, and says so in the journal."""
         self._asking.pop(session, None)
         self.feeding.leave(session, now)
+
+    def is_given(self, stream: Stream) -> bool:
+        """Whether a stream bears the mark of one that may be another node's by now, or is about to."""
+        coming = (name for stream_id, _, name in self.opening if stream_id == stream.stream_id)
+        return GIVEN in (name for _, name in stream.subscriptions) or GIVEN in coming
 
     def end_stream(self, stream: Stream) -> None:
         """The stream was deleted: everybody who hung on it is told."""

@@ -16,6 +16,7 @@ from .departures import Departures
 from .facts import Contents, StreamConfig
 from .listing import InOrder
 from .places import Places
+from .removed import Removed, lives_in
 from .rights import Rights
 from .stream import Stream
 from .tail import TailBudget
@@ -143,6 +144,7 @@ class Tables:
         "next_stage",
         "next_stream_id",
         "places",
+        "removed",
         "removed_count",
         "rights",
         "runs",
@@ -176,6 +178,7 @@ class Tables:
         self.stages: InOrder[int, Stage] = InOrder()
         self.created_by: dict[str, int] = {}
         self.departures = Departures(limits.departures_per_creator_max)
+        self.removed = Removed()
         self.next_stream_id = 1
         self.next_stage = 1
         self.removed_count = 0
@@ -188,10 +191,12 @@ class Tables:
         self.streams_by_id[stream.stream_id] = stream
         self.next_stream_id = max(self.next_stream_id, stream.stream_id + 1)
 
-    def remove_stream(self, stream_id: int) -> None:
-        """Forget a stream and the stages that were meant for it."""
+    def remove_stream(self, stream_id: int, is_removed: bool) -> None:
+        """Forget a stream and the stages that were meant for it; `is_removed`: nothing of it is owed to anybody."""
         self.removed_count += 1
         stream = self.streams_by_id.pop(stream_id)
+        if is_removed:
+            self.removed.note(stream.name, lives_in(stream))
         del self.streams[stream.name]
         self.created_by[stream.creator] -= 1
         stream.is_deleted = True

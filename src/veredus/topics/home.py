@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from veredus.client.loops import check_loop
+from veredus.kernel.addresses import split_address
 from veredus.kernel.errors import Misuse
-from veredus.node.specs import split_address
 from veredus.runtime.topics_credentials import NOTHING_TO_SHOW, Credentials, check_credentials
 
 from .asking import Questions

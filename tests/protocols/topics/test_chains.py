@@ -12,11 +12,11 @@ from typing import NamedTuple
 
 import pytest
 
-from veredus.protocols.topics.lives import Lives
 from veredus.protocols.topics.placing import Merged, Side, moves
 from veredus.protocols.topics.transfer import Standing
 from veredus.streams.exchange import CursorMove, Place
 from veredus.streams.facts import CursorMoved, Origin
+from veredus.streams.lives import Lives
 from veredus.streams.ranges import cursor_of
 from veredus.streams.subscription import Subscription
 

@@ -20,7 +20,7 @@ from .proxy_scene import SECOND
 HOP_NS = MILLISECOND // 10
 PAUSE_NS = 100 * MILLISECOND
 """How long whoever was refused waits before it asks anew."""
-NOTHING = encode_message(Status("s1", StatusWord.NO_MESSAGES))
+NOTHING = encode_message(Status("s1:1", StatusWord.NO_MESSAGES))
 
 
 class Crowd:
@@ -29,14 +29,14 @@ class Crowd:
     def __init__(self, service_ns: int) -> None:
         self.now_ns = 0
         self.done_count = 0
-        self.proxies = {address: Proxy(ProxySettings(address, servers=("s1",))) for address in ("p1", "p2")}
+        self.proxies = {address: Proxy(ProxySettings(address, servers=("s1:1",))) for address in ("p1", "p2")}
         self._service_ns = service_ns
         self._queue: deque[tuple[str, Ask]] = deque()
         self._agenda: list[tuple[int, int, Callable[..., None], tuple[Any, ...]]] = []
         self._numbers = count(1)
         self._waiting: dict[int, Callable[[bytes], None]] = {}
         for address in self.proxies:
-            self._tell(address, Asked(0, encode_message(Periodic("s1", ("t",)))))
+            self._tell(address, Asked(0, encode_message(Periodic("s1:1", ("t",)))))
 
     def later(self, after_ns: int, do: Callable[..., None], *what: object) -> None:
         heapq.heappush(self._agenda, (self.now_ns + after_ns, next(self._numbers), do, what))

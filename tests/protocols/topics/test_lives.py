@@ -9,8 +9,8 @@ import pytest
 
 from tests.streams.rig import incarnation
 from veredus.protocols.topics.exchange import Answer, Answered, Ask
-from veredus.protocols.topics.lives import Lives
 from veredus.protocols.topics.messages import Get, GetMany, Merge, Put, Status, Subscribe, Unsubscribe
+from veredus.streams.lives import Lives
 
 from .floor import PROXY, SERVER, SETTINGS, ServerScene
 

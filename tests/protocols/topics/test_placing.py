@@ -9,11 +9,11 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from veredus.protocols.topics.lives import Lives
 from veredus.protocols.topics.placing import Merged, Side, moves
 from veredus.protocols.topics.transfer import Standing
 from veredus.streams.exchange import CursorMove, Place
 from veredus.streams.facts import Origin
+from veredus.streams.lives import Lives
 from veredus.streams.ranges import cursor_of
 from veredus.streams.stream import Left
 

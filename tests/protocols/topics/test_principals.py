@@ -36,17 +36,17 @@ def ask_as(
 
 def test_a_proxy_asks_for_each_principal_by_itself_what_two_of_them_ask_alike() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
+    scene.claim("s1:1", "t")
     (first,) = scene.tell(Asked(1, GET, principal="alice"))
     (second,) = scene.tell(Asked(2, GET, principal="mallory"))
-    assert (first, second) == (Ask("s1", 1, GET, "alice"), Ask("s1", 2, GET, "mallory"))
-    assert scene.tell(Answered(2, b"STATUS s1 REFUSED\r\n\r\n")) == [Answer(2, b"STATUS s1 REFUSED\r\n\r\n")]
-    assert scene.tell(Answered(1, b"STATUS s1 OK 1\r\n\r\nhers")) == [Answer(1, b"STATUS s1 OK 1\r\n\r\nhers")]
+    assert (first, second) == (Ask("s1:1", 1, GET, "alice"), Ask("s1:1", 2, GET, "mallory"))
+    assert scene.tell(Answered(2, b"STATUS s1:1 REFUSED\r\n\r\n")) == [Answer(2, b"STATUS s1:1 REFUSED\r\n\r\n")]
+    assert scene.tell(Answered(1, b"STATUS s1:1 OK 1\r\n\r\nhers")) == [Answer(1, b"STATUS s1:1 OK 1\r\n\r\nhers")]
 
 
 def test_a_proxy_hears_servers_from_members_alone() -> None:
     scene = Scene()
-    periodic = encode_message(Periodic("s1", ("t",)))
+    periodic = encode_message(Periodic("s1:1", ("t",)))
     ((_, status, text),) = said(scene.tell(Asked(1, periodic, principal="mallory", is_member=False)))
     assert (status, "mallory is not a proxy or a server" in text) == ("REFUSED", True)
     assert scene.met == []
@@ -55,8 +55,8 @@ def test_a_proxy_hears_servers_from_members_alone() -> None:
 
 def test_a_proxy_passes_on_for_whom_another_proxy_asks() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
-    assert scene.tell(Asked(1, GET, principal="proxy", speaks_for="alice")) == [Ask("s1", 1, GET, "alice")]
+    scene.claim("s1:1", "t")
+    assert scene.tell(Asked(1, GET, principal="proxy", speaks_for="alice")) == [Ask("s1:1", 1, GET, "alice")]
     refused = scene.tell(Asked(2, GET, principal="bob", speaks_for="alice", is_member=False))
     assert [status for _, status, _ in said(refused)] == ["REFUSED"]
 
@@ -156,7 +156,7 @@ def test_a_server_that_gave_a_topic_away_asks_the_other_one_for_the_same_princip
 
 def test_what_a_header_alone_refuses_is_refused_without_a_look_at_what_follows_it() -> None:
     """Of a message that is wrong in its body too, which a neighbour would wait for: the header speaks first."""
-    transfer, periodic = b"TRANSFER s2:1 t\r\n\r\n*not to be read", b"PERIODIC s1\r\n\r\nnot  to be read"
+    transfer, periodic = b"TRANSFER s2:1 t\r\n\r\n*not to be read", b"PERIODIC s1:1\r\n\r\nnot  to be read"
     for taker in ("a proxy accepts", "a server accepts"):
         scene = Scene() if taker.startswith("a proxy") else None
         data = transfer if scene else periodic

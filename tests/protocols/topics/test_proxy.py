@@ -21,32 +21,32 @@ from .proxy_scene import SECOND, SETTINGS, Scene, said
 
 def test_what_a_client_says_goes_to_the_topics_server_and_its_answer_back_unaltered() -> None:
     scene = Scene()
-    scene.claim("s2", "prices")
-    scene.claim("s1")
-    assert scene.met == ["s2", "s1"], "as soon as it is known, so that the first question need not wait"
+    scene.claim("s2:1", "prices")
+    scene.claim("s1:1")
+    assert scene.met == ["s2:1", "s1:1"], "as soon as it is known, so that the first question need not wait"
     data = b"PUT bob prices 7 \r\n\r\nEWR 12.5"
-    assert scene.tell(Asked(1, data)) == [Ask("s2", 1, data)]
-    reply = b"STATUS s2 OK \r\n\r\n"
+    assert scene.tell(Asked(1, data)) == [Ask("s2:1", 1, data)]
+    reply = b"STATUS s2:1 OK \r\n\r\n"
     assert scene.tell(Answered(1, reply)) == [Answer(1, reply)]
     assert scene.proxy.deadline() is None
 
 
 def test_a_new_topic_goes_to_the_server_with_the_fewest_and_stays_there() -> None:
     scene = Scene()
-    scene.claim("s1", "a", "b")
-    scene.claim("s2", "c")
+    scene.claim("s1:1", "a", "b")
+    scene.claim("s2:1", "c")
     subscribe = encode_message(m.Subscribe("alice", "new"))
-    assert scene.tell(Asked(1, subscribe)) == [Ask("s2", 1, subscribe)]
-    scene.claim("s2", "c")
+    assert scene.tell(Asked(1, subscribe)) == [Ask("s2:1", 1, subscribe)]
+    scene.claim("s2:1", "c")
     scene.answer(1)
-    assert scene.tell(Asked(2, subscribe)) == [Ask("s2", 2, subscribe)]
+    assert scene.tell(Asked(2, subscribe)) == [Ask("s2:1", 2, subscribe)]
     assert scene.notes == ["topic-assigned"]
 
 
 def test_clients_do_not_wait_for_one_another() -> None:
     scene = Scene()
-    scene.claim("s1", "a")
-    scene.claim("s2", "b")
+    scene.claim("s1:1", "a")
+    scene.claim("s2:1", "b")
     for peer in range(1, 101):
         assert len(scene.ask(peer, m.Get(f"c{peer}", "ab"[peer % 2], "-1"))) == 1
     for peer in reversed(range(1, 101)):
@@ -62,7 +62,7 @@ def test_a_proxy_that_knows_no_server_says_so() -> None:
 
 def test_a_proxy_that_has_just_begun_assigns_nothing_before_servers_could_claim_what_is_theirs() -> None:
     scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND))
-    scene.claim("s1", "a")
+    scene.claim("s1:1", "a")
     assert isinstance(scene.ask(1, m.Get("alice", "a", "-1"))[0], Ask), "what is claimed is known"
     ((_, status, text),) = said(scene.ask(2, m.Subscribe("alice", "new")))
     assert status == "PROXY_DOES_NOT_KNOW_ANY_SERVER"
@@ -73,41 +73,41 @@ def test_a_proxy_that_has_just_begun_assigns_nothing_before_servers_could_claim_
 
 
 def test_a_proxy_that_has_heard_all_of_its_servers_need_not_wait() -> None:
-    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1", "s2")))
-    scene.claim("s1", "a")
+    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1:1", "s2:1")))
+    scene.claim("s1:1", "a")
     ((_, _, text),) = said(scene.ask(1, m.Subscribe("alice", "new")))
-    assert "has not heard from s2 yet" in text
+    assert "has not heard from s2:1 yet" in text
     assert "check that it runs and lists this proxy in topics.proxies" in text
-    scene.claim("s2", "new")
+    scene.claim("s2:1", "new")
     effects = scene.ask(2, m.Subscribe("alice", "new"))
-    assert [effect.address for effect in effects if isinstance(effect, Ask)] == ["s2"]
+    assert [effect.address for effect in effects if isinstance(effect, Ask)] == ["s2:1"]
 
 
 def test_a_new_topic_is_not_left_with_a_server_that_never_answered() -> None:
     scene = Scene()
-    scene.claim("s1")
-    scene.claim("s2")
+    scene.claim("s1:1")
+    scene.claim("s2:1")
     scene.ask(1, m.Subscribe("alice", "new"))
     scene.pass_time(SECOND)
     (ask,) = scene.ask(2, m.Subscribe("alice", "new"))
     assert isinstance(ask, Ask)
-    assert ask.address == "s2"
-    assert scene.claim("s1", "new") == [], "it had come there all the same"
-    (merge,) = scene.claim("s2", "new")
-    assert merge == Ask("s2", 3, b"MERGE p1 new s1\r\n\r\n")
+    assert ask.address == "s2:1"
+    assert scene.claim("s1:1", "new") == [], "it had come there all the same"
+    (merge,) = scene.claim("s2:1", "new")
+    assert merge == Ask("s2:1", 3, b"MERGE p1 new s1:1\r\n\r\n")
 
 
 def test_of_two_servers_with_one_topic_the_higher_is_told_to_give_it_away_until_it_has() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
-    (merge,) = scene.claim("s2", "t", "u")
-    assert merge == Ask("s2", 1, b"MERGE p1 t s1\r\n\r\n")
-    assert scene.claim("s2", "t", "u") == [], "it is being asked"
+    scene.claim("s1:1", "t")
+    (merge,) = scene.claim("s2:1", "t", "u")
+    assert merge == Ask("s2:1", 1, b"MERGE p1 t s1:1\r\n\r\n")
+    assert scene.claim("s2:1", "t", "u") == [], "it is being asked"
     assert scene.answer(1) == []
-    assert scene.claim("s1", "t") == [Ask("s2", 2, b"MERGE p1 t s1\r\n\r\n")], "it still says that it has it"
+    assert scene.claim("s1:1", "t") == [Ask("s2:1", 2, b"MERGE p1 t s1:1\r\n\r\n")], "it still says that it has it"
     scene.answer(2)
-    assert scene.claim("s2", "u") == []
-    assert scene.claim("s1", "t") == []
+    assert scene.claim("s2:1", "u") == []
+    assert scene.claim("s1:1", "t") == []
     assert "topic-conflict" in scene.notes
 
 
@@ -116,7 +116,7 @@ def test_the_log_tells_a_conflict_once_and_why_it_stays_once_in_a_while() -> Non
 
     def period(status: str, why: bytes) -> list[str]:
         scene.notes.clear()
-        for server in ("s1", "s2", "s1"):
+        for server in ("s1:1", "s2:1", "s1:1"):
             for merge in scene.claim(server, "t"):
                 assert isinstance(merge, Ask)
                 scene.answer(merge.token, status, why)
@@ -128,33 +128,36 @@ def test_the_log_tells_a_conflict_once_and_why_it_stays_once_in_a_while() -> Non
     reasons = [period("TRANSFER_TOPIC_ERROR", b"give it a higher id") for _ in range(4)]
     assert reasons == [["topic-not-given"], [], [], ["topic-not-given"]], "once a minute"
     assert scene.fields["topic-not-given"] == {
-        "topic": "t", "giver": "s2", "keeper": "s1", "status": "TRANSFER_TOPIC_ERROR", "reason": "give it a higher id"
+        "topic": "t", "giver": "s2:1", "keeper": "s1:1", "status": "TRANSFER_TOPIC_ERROR",
+        "reason": "give it a higher id",
     }  # fmt: skip
-    scene.claim("s2")
+    scene.claim("s2:1")
     assert period("OK", b"under way") == ["topic-conflict"], "it is another one"
 
 
 def test_what_a_giver_says_at_length_is_cut_in_the_log() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
-    (merge,) = scene.claim("s2", "t")
+    scene.claim("s1:1", "t")
+    (merge,) = scene.claim("s2:1", "t")
     assert isinstance(merge, Ask)
     scene.answer(merge.token, "REFUSED", b"x" * 1_000_000)
     assert len(str(scene.fields["topic-not-given"]["reason"])) == 1000
 
 
 def with_a_giver_that_is_asked() -> tuple[Scene, Ask]:
-    """`s2`, which has had a put for topic `t`, is asked to give it to `s1`."""
+    """`s2:1`, which has had a put for topic `t`, is asked to give it to `s1:1`."""
     scene = Scene()
-    scene.claim("s2", "t")
+    scene.claim("s2:1", "t")
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
     scene.answer(1)
-    (merge,) = scene.claim("s1", "t")
+    (merge,) = scene.claim("s1:1", "t")
     assert isinstance(merge, Ask)
     return scene, merge
 
 
-@pytest.mark.parametrize(("said_of_it", "goes_to"), [(b"under way", "s2"), (b"", "s1"), (b"Topic transferred", "s1")])
+@pytest.mark.parametrize(
+    ("said_of_it", "goes_to"), [(b"under way", "s2:1"), (b"", "s1:1"), (b"Topic transferred", "s1:1")]
+)
 def test_puts_stay_with_a_giver_that_is_giving_and_leave_one_that_has_given_at_once(
     said_of_it: bytes, goes_to: str
 ) -> None:
@@ -171,20 +174,20 @@ def test_puts_stay_with_a_giver_that_is_giving_and_leave_one_that_has_given_at_o
 )  # fmt: skip
 def test_a_giver_is_told_nothing_of_the_topic_before_it_answers_for_it_may_have_copied_it(asked: m.Message) -> None:
     scene = Scene()
-    scene.claim("s2", "t", "u")
+    scene.claim("s2:1", "t", "u")
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
-    (merge,) = scene.claim("s1", "t")
+    (merge,) = scene.claim("s1:1", "t")
     assert isinstance(merge, Ask)
     assert scene.ask(2, asked) == [], "it waits for the answer"
-    assert [effect.address for effect in scene.ask(3, m.Put("bob", "u", 1, b"")) if isinstance(effect, Ask)] == ["s2"]
+    assert [effect.address for effect in scene.ask(3, m.Put("bob", "u", 1, b"")) if isinstance(effect, Ask)] == ["s2:1"]
     effects = scene.pass_time(SECOND)
-    held = [(2, "SERVER_UNAVAILABLE", "s2 is being asked to move the topic t: try again")]
+    held = [(2, "SERVER_UNAVAILABLE", "s2:1 is being asked to move the topic t: try again")]
     assert said([effect for effect in effects if isinstance(effect, Answer) and effect.peer == 2]) == held
-    (merge,) = scene.claim("s2", "t", "u")
+    (merge,) = scene.claim("s2:1", "t", "u")
     assert isinstance(merge, Ask)
     assert scene.ask(2, asked) == [], "the proxy had given up waiting, and does not know"
     assert [effect.address for effect in scene.answer(merge.token, body=b"under way") if isinstance(effect, Ask)] == [
-        "s2"
+        "s2:1"
     ]
 
 
@@ -192,49 +195,50 @@ def test_what_waited_for_the_answer_of_a_giver_goes_to_where_the_topic_is_then()
     scene, merge = with_a_giver_that_is_asked()
     put = m.Put("bob", "t", 2, b"y")
     assert scene.ask(2, put) == []
-    assert [effect.address for effect in scene.answer(merge.token) if isinstance(effect, Ask)] == ["s1"], "it has given"
+    asked = [effect.address for effect in scene.answer(merge.token) if isinstance(effect, Ask)]
+    assert asked == ["s1:1"], "it has given"
     scene, _ = with_a_giver_that_is_asked()
     assert scene.ask(2, put) == []
-    scene.claim("s2")
+    scene.claim("s2:1")
     asks = [effect for effect in scene.pass_time(SETTINGS.answer_ns) if isinstance(effect, Ask)]
-    assert ("s1", encode_message(put)) in [(ask.address, ask.data) for ask in asks], "it has the topic no more"
+    assert ("s1:1", encode_message(put)) in [(ask.address, ask.data) for ask in asks], "it has the topic no more"
 
 
 def test_a_giver_that_never_answers_is_told_again_after_a_while_and_one_that_has_given_is_not_asked_any_more() -> None:
     scene = Scene()
-    scene.claim("s2", "t", "u")
+    scene.claim("s2:1", "t", "u")
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
-    scene.claim("s1", "t", "u")
+    scene.claim("s1:1", "t", "u")
     scene.pass_time(HELD_NS)
     put = m.Put("bob", "t", 2, b"y")
-    assert [effect.address for effect in scene.ask(2, put) if isinstance(effect, Ask)] == ["s2"]
-    scene.claim("s2", "u")
-    assert [effect.address for effect in scene.ask(2, m.Put("bob", "t", 3, b"")) if isinstance(effect, Ask)] == ["s1"]
+    assert [effect.address for effect in scene.ask(2, put) if isinstance(effect, Ask)] == ["s2:1"]
+    scene.claim("s2:1", "u")
+    assert [effect.address for effect in scene.ask(2, m.Put("bob", "t", 3, b"")) if isinstance(effect, Ask)] == ["s1:1"]
 
 
 def test_who_gets_from_the_keeper_is_not_sent_on_to_a_giver_that_has_not_answered() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
+    scene.claim("s1:1", "t")
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
-    (merge,) = scene.claim("s2", "t")
+    (merge,) = scene.claim("s2:1", "t")
     assert isinstance(merge, Ask)
     (ask,) = scene.ask(2, m.Get("bob", "t", "-1"))
     assert isinstance(ask, Ask)
-    assert ask.address == "s1"
+    assert ask.address == "s1:1"
     assert scene.answer(ask.token, "NOT_SUBSCRIBED") == []
     (ask,) = scene.answer(merge.token, body=b"under way")
     assert isinstance(ask, Ask)
-    assert ask.address == "s2"
+    assert ask.address == "s2:1"
 
 
 def test_a_put_without_an_answer_is_not_said_again_to_a_giver_that_is_asked_to_give_meanwhile() -> None:
     scene = Scene()
-    scene.claim("s2", "t")
+    scene.claim("s2:1", "t")
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
-    (merge,) = scene.claim("s1", "t")
+    (merge,) = scene.claim("s1:1", "t")
     effects = scene.pass_time(SETTINGS.answer_ns)
     assert said([effect for effect in effects if isinstance(effect, Answer)]) == [
-        (1, "SERVER_UNAVAILABLE", "s2 is being asked to move the topic t: try again")
+        (1, "SERVER_UNAVAILABLE", "s2:1 is being asked to move the topic t: try again")
     ]
     assert [effect.data for effect in effects if isinstance(effect, Ask)] == [merge.data]
 
@@ -242,13 +246,13 @@ def test_a_put_without_an_answer_is_not_said_again_to_a_giver_that_is_asked_to_g
 def test_many_conflicts_are_merged_some_at_a_time() -> None:
     scene = Scene()
     topics = [f"t{number}" for number in range(50)]
-    scene.claim("s1", *topics)
-    merges = scene.claim("s2", *topics)
+    scene.claim("s1:1", *topics)
+    merges = scene.claim("s2:1", *topics)
     assert len(merges) == MERGES_MAX
     asked = [merge.data for merge in merges if isinstance(merge, Ask)]
     for token in range(1, 51):
         asked += [merge.data for merge in scene.answer(token) if isinstance(merge, Ask)]
-    assert asked == [f"MERGE p1 {topic} s1\r\n\r\n".encode() for topic in topics]
+    assert asked == [f"MERGE p1 {topic} s1:1\r\n\r\n".encode() for topic in topics]
 
 
 @pytest.mark.parametrize("question", [m.Get("alice", "new", "-1"), m.Unsubscribe("alice", "new", 7)])
@@ -256,65 +260,65 @@ def test_nobody_is_told_that_they_are_not_subscribed_before_every_known_server_w
     question: m.Get | m.Unsubscribe,
 ) -> None:
     scene = Scene()
-    for server in ("s1", "s2", "s3"):
+    for server in ("s1:1", "s2:1", "s3:1"):
         scene.claim(server)
     data = encode_message(question)
-    assert scene.tell(Asked(1, data)) == [Ask("s1", 1, data)]
-    assert scene.answer(1, "NOT_SUBSCRIBED") == [Ask("s2", 2, data)]
-    assert scene.answer(2, "NOT_SUBSCRIBED") == [Ask("s3", 3, data)]
+    assert scene.tell(Asked(1, data)) == [Ask("s1:1", 1, data)]
+    assert scene.answer(1, "NOT_SUBSCRIBED") == [Ask("s2:1", 2, data)]
+    assert scene.answer(2, "NOT_SUBSCRIBED") == [Ask("s3:1", 3, data)]
     ((_, word, _),) = [(e.peer, decode_message(e.data).status, 0) for e in scene.answer(3, "NOT_SUBSCRIBED")]  # type: ignore[union-attr]
     assert word == "NOT_SUBSCRIBED"
 
 
 def test_a_topic_that_was_made_through_another_proxy_goes_to_the_server_where_it_is_found() -> None:
     scene = Scene()
-    scene.claim("s1")
-    scene.claim("s2")
+    scene.claim("s1:1")
+    scene.claim("s2:1")
     data = encode_message(m.Unsubscribe("alice", "new", 7))
-    assert scene.tell(Asked(1, data)) == [Ask("s1", 1, data)]
-    assert scene.answer(1, "NOT_SUBSCRIBED") == [Ask("s2", 2, data)]
+    assert scene.tell(Asked(1, data)) == [Ask("s1:1", 1, data)]
+    assert scene.answer(1, "NOT_SUBSCRIBED") == [Ask("s2:1", 2, data)]
     assert isinstance(scene.answer(2)[0], Answer)
     put = encode_message(m.Put("bob", "new", 1, b"one"))
-    assert scene.tell(Asked(2, put)) == [Ask("s2", 3, put)]
+    assert scene.tell(Asked(2, put)) == [Ask("s2:1", 3, put)]
 
 
 def test_where_a_known_server_does_not_answer_nobody_is_told_that_they_are_not_subscribed() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
-    scene.claim("s2")
+    scene.claim("s1:1", "t")
+    scene.claim("s2:1")
     scene.ask(1, m.Get("alice", "t", "-1"))
     scene.answer(1, "NOT_SUBSCRIBED")
     ((_, status, text),) = said([effect for effect in scene.pass_time(SECOND) if isinstance(effect, Answer)])
     assert status == "SERVER_UNAVAILABLE"
-    assert text.startswith("s2, which may have the topic t,")
+    assert text.startswith("s2:1, which may have the topic t,")
     assert text.endswith("try again")
 
 
 def test_while_two_servers_have_a_topic_a_subscription_is_looked_for_at_both() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
-    scene.claim("s2", "t")
+    scene.claim("s1:1", "t")
+    scene.claim("s2:1", "t")
     scene.answer(1)
     get = encode_message(m.Get("alice", "t", "-1"))
-    assert scene.tell(Asked(1, get)) == [Ask("s1", 2, get)]
-    assert scene.answer(2, "NOT_SUBSCRIBED") == [Ask("s2", 3, get)]
+    assert scene.tell(Asked(1, get)) == [Ask("s1:1", 2, get)]
+    assert scene.answer(2, "NOT_SUBSCRIBED") == [Ask("s2:1", 3, get)]
     ((answer,),) = (scene.answer(3, "NOT_SUBSCRIBED"),)
     assert isinstance(answer, Answer), "there is nobody else to ask"
     for name in ("PUT bob t 1", "SUBSCRIBE alice t"):
         data = f"{name}\r\n\r\n".encode()
         (ask,) = scene.tell(Asked(2, data))
         assert isinstance(ask, Ask)
-        assert (ask.address, ask.data) == ("s1", data)
+        assert (ask.address, ask.data) == ("s1:1", data)
         assert isinstance(scene.answer(ask.token, "NOT_SUBSCRIBED")[0], Answer), "it is done once"
 
 
 def conflict_of_three() -> Scene:
-    """A scene in which a topic goes to s2, and s1 and s3 claim it too; nothing is on its way."""
+    """A scene in which a topic goes to s2:1, and s1:1 and s3:1 claim it too; nothing is on its way."""
     scene = Scene()
-    scene.claim("s2", "t")
+    scene.claim("s2:1", "t")
     scene.ask(1, m.Put("bob", "t", 1, b"x"))
     scene.answer(1)
-    for server in ("s1", "s3"):
+    for server in ("s1:1", "s3:1"):
         for merge in scene.claim(server, "t"):
             assert isinstance(merge, Ask)
             scene.answer(merge.token, body=b"under way")
@@ -325,12 +329,12 @@ def test_a_clients_puts_go_on_to_the_server_that_had_them_until_it_has_given_the
     scene = conflict_of_three()
     (ask,) = scene.ask(2, m.Put("bob", "t", 2, b"y"))
     assert isinstance(ask, Ask)
-    assert ask.address == "s2"
+    assert ask.address == "s2:1"
     scene.answer(ask.token)
-    scene.claim("s2")
+    scene.claim("s2:1")
     (ask,) = scene.ask(3, m.Put("bob", "t", 3, b"z"))
     assert isinstance(ask, Ask)
-    assert ask.address == "s1"
+    assert ask.address == "s1:1"
 
 
 UNSUBSCRIBE = encode_message(m.Unsubscribe("alice", "t"))
@@ -352,7 +356,7 @@ UNSUBSCRIBE = encode_message(m.Unsubscribe("alice", "t"))
 def test_who_unsubscribes_in_a_conflict_is_told_ok_when_all_have_done_it(statuses: list[str], told: str) -> None:
     scene = conflict_of_three()
     effects = scene.tell(Asked(7, UNSUBSCRIBE))
-    for status, server in zip(statuses, ("s2", "s1", "s3"), strict=False):
+    for status, server in zip(statuses, ("s2:1", "s1:1", "s3:1"), strict=False):
         (ask,) = effects
         assert isinstance(ask, Ask)
         assert (ask.address, ask.data) == (server, UNSUBSCRIBE)
@@ -364,9 +368,9 @@ def test_who_unsubscribes_in_a_conflict_hears_of_a_server_that_does_not_answer()
     scene = conflict_of_three()
     (ask,) = scene.tell(Asked(7, UNSUBSCRIBE))
     assert isinstance(ask, Ask)
-    assert scene.answer(ask.token) == [Ask("s1", ask.token + 1, UNSUBSCRIBE)]
+    assert scene.answer(ask.token) == [Ask("s1:1", ask.token + 1, UNSUBSCRIBE)]
     ((_, status, text),) = said(scene.pass_time(SECOND)[-1:])
-    assert (status, text[:2]) == ("SERVER_UNAVAILABLE", "s1")
+    assert (status, text[:4]) == ("SERVER_UNAVAILABLE", "s1:1")
     (ask,) = scene.tell(Asked(8, UNSUBSCRIBE))
     assert isinstance(ask, Ask)
     (probe,) = scene.answer(ask.token)
@@ -378,39 +382,39 @@ def test_who_unsubscribes_in_a_conflict_hears_of_a_server_that_does_not_answer()
 
 def test_who_unsubscribes_is_told_ok_when_no_server_has_the_subscription_any_more() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
-    scene.claim("s2")
-    assert scene.tell(Asked(7, UNSUBSCRIBE)) == [Ask("s1", 1, UNSUBSCRIBE)]
-    assert scene.answer(1) == [Ask("s2", 2, UNSUBSCRIBE)], "it may have been assigned the topic since it spoke"
+    scene.claim("s1:1", "t")
+    scene.claim("s2:1")
+    assert scene.tell(Asked(7, UNSUBSCRIBE)) == [Ask("s1:1", 1, UNSUBSCRIBE)]
+    assert scene.answer(1) == [Ask("s2:1", 2, UNSUBSCRIBE)], "it may have been assigned the topic since it spoke"
     assert scene.answer(2, "NOT_SUBSCRIBED") == [Answer(7, encode_message(m.Status("s", "OK")))]
-    assert scene.proxy.topics.server_of("t") == "s1"
+    assert scene.proxy.topics.server_of("t") == "s1:1"
 
 
 def test_who_unsubscribes_is_not_told_ok_while_a_server_is_silent_that_may_have_the_subscription() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
-    scene.claim("s2")
+    scene.claim("s1:1", "t")
+    scene.claim("s2:1")
     scene.tell(Asked(7, UNSUBSCRIBE))
     scene.answer(1)
     ((_, status, text),) = said([effect for effect in scene.pass_time(SECOND) if isinstance(effect, Answer)])
-    assert (status, text[:30]) == ("SERVER_UNAVAILABLE", "s2, which may have the topic t")
+    assert (status, text[:32]) == ("SERVER_UNAVAILABLE", "s2:1, which may have the topic t")
 
 
 def test_who_unsubscribes_is_not_told_ok_before_every_listed_server_was_heard() -> None:
-    scene = Scene(replace(SETTINGS, servers=("s1", "s2")))
-    scene.claim("s1", "t")
+    scene = Scene(replace(SETTINGS, servers=("s1:1", "s2:1")))
+    scene.claim("s1:1", "t")
     scene.pass_time(60 * SECOND)
     scene.tell(Asked(7, UNSUBSCRIBE))
     ((_, status, text),) = said(scene.answer(1))
-    away = "the subscription to t has ended at one server, but s2, which may have it too, is not available"
+    away = "the subscription to t has ended at one server, but s2:1, which may have it too, is not available"
     assert (status, text) == ("SERVER_UNAVAILABLE", f"{away}: try again, or remove that server from the list")
 
 
 def test_a_body_that_is_too_large_for_servers_is_not_handed_on() -> None:
     scene = Scene(replace(SETTINGS, body_size_max=5000))
-    scene.claim("s1", "t")
-    scene.claim("s1", *(f"topic-{number}" for number in range(1000)))
-    assert scene.proxy.topics.topic_count("s1") == 1000, "a server says all of its topics at once"
+    scene.claim("s1:1", "t")
+    scene.claim("s1:1", *(f"topic-{number}" for number in range(1000)))
+    assert scene.proxy.topics.topic_count("s1:1") == 1000, "a server says all of its topics at once"
     assert isinstance(scene.ask(1, m.Put("bob", "topic-1", 1, bytes(5000)))[0], Ask)
     ((peer, status, text),) = said(scene.ask(2, m.Put("bob", "topic-1", 1, bytes(8000))))
     assert (peer, status, text) == (
@@ -422,20 +426,20 @@ def test_a_body_that_is_too_large_for_servers_is_not_handed_on() -> None:
 
 def test_what_clients_name_and_nobody_has_is_not_kept() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
+    scene.claim("s1:1", "t")
     for number in range(100):
         (ask,) = scene.ask(1, m.Get("alice", f"guess-{number}", "-1"))
         assert isinstance(ask, Ask)
         scene.answer(ask.token, "NOT_SUBSCRIBED")
-    assert scene.proxy.topics.topic_count("s1") == 101
+    assert scene.proxy.topics.topic_count("s1:1") == 101
     for _ in range(2):
-        scene.claim("s1", "t")
-    assert scene.proxy.topics.topic_count("s1") == 1
+        scene.claim("s1:1", "t")
+    assert scene.proxy.topics.topic_count("s1:1") == 1
 
 
 def test_what_is_not_for_a_proxy_is_answered_with_what_is() -> None:
     scene = Scene()
-    ((_, status, text),) = said(scene.tell(Asked(1, b"MERGE s t s2\r\n\r\n")))
+    ((_, status, text),) = said(scene.tell(Asked(1, b"MERGE s t s2:1\r\n\r\n")))
     assert (status, text) == (
         "BAD_MESSAGE",
         "a proxy accepts SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY and PERIODIC; MERGE is for servers",
@@ -449,24 +453,24 @@ def test_what_is_not_for_a_proxy_is_answered_with_what_is() -> None:
 
 def test_a_peer_hears_little_of_a_message_of_which_much_is_wrong() -> None:
     scene = Scene()
-    for data in (b"SUBSCRIBE a b\r\n\r\n" + bytes(100_000), b"PERIODIC s\r\n\r\n" + b"x" * 100_000 + b"\0"):
+    for data in (b"SUBSCRIBE a b\r\n\r\n" + bytes(100_000), b"PERIODIC s:1\r\n\r\n" + b"x" * 100_000 + b"\0"):
         ((_, status, text),) = said(scene.tell(Asked(1, data)))
         assert (status, len(text) <= m.REASON_SIZE_MAX) == ("BAD_MESSAGE", True)
 
 
 def test_who_is_not_listed_where_servers_are_is_none() -> None:
-    scene = Scene(replace(SETTINGS, servers=("s1",)))
-    ((_, status, text),) = said(scene.ask(1, m.Periodic("s2", ("t",))))
+    scene = Scene(replace(SETTINGS, servers=("s1:1",)))
+    ((_, status, text),) = said(scene.ask(1, m.Periodic("s2:1", ("t",))))
     assert (status, text) == (
         "REFUSED",
-        "s2 is not one of the 1 servers of this proxy: list it under `servers`",
+        "s2:1 is not one of the 1 servers of this proxy: list it under `servers`",
     )
     assert scene.proxy.topics.servers == []
 
 
 def test_no_more_requests_are_on_their_way_than_may_be() -> None:
     scene = Scene(replace(SETTINGS, requests_max=3))
-    scene.claim("s1", "t")
+    scene.claim("s1:1", "t")
     for peer, client in enumerate("ab"):
         assert isinstance(scene.ask(peer, m.Get(client, "t", "-1"))[0], Ask)
     assert scene.ask(2, m.Get("a", "t", "-1")) == []
@@ -479,7 +483,7 @@ def test_no_more_requests_are_on_their_way_than_may_be() -> None:
 
 def test_who_has_used_up_his_share_is_told_so_and_nothing_is_asked_for_him() -> None:
     scene = Scene()
-    scene.claim("s1", "t")
+    scene.claim("s1:1", "t")
     asked = Asked(7, m.encode_message(m.Get("a", "t", "-1")), why_not="others have their share: try again")
     ((peer, status, text),) = said(scene.tell(asked))
     assert (peer, status, text) == (7, "SERVER_UNAVAILABLE", "others have their share: try again")
@@ -494,7 +498,7 @@ class Said(NamedTuple):
 
 
 STEPS = st.one_of(
-    st.builds(m.Periodic, st.sampled_from(["s1", "s2", "s3"]), st.lists(st.sampled_from("tuv")).map(tuple)),
+    st.builds(m.Periodic, st.sampled_from(["s1:1", "s2:1", "s3:1"]), st.lists(st.sampled_from("tuv")).map(tuple)),
     st.builds(m.Get, st.just("alice"), st.sampled_from("tuvw"), st.just("-1")),
     st.builds(m.Put, st.just("bob"), st.sampled_from("tuvw"), st.integers(1, 9), st.just(b"x")),
     st.builds(m.Unsubscribe, st.just("alice"), st.sampled_from("tuvw")),
@@ -571,7 +575,7 @@ def test_what_is_plainly_asked_is_what_the_message_says(
 
 def test_two_servers_of_one_id_are_told_so_and_one_that_was_started_again_is_not() -> None:
     scene = Scene(replace(SETTINGS, learning_ns=1000 * MILLISECOND))
-    data = encode_message(m.Periodic("s1", ("prices",)))
+    data = encode_message(m.Periodic("s1:1", ("prices",)))
 
     def said(origin: bytes) -> tuple[str, bytes]:
         (answer,) = [e for e in scene.tell(Asked(1, data, 0, origin)) if isinstance(e, Answer)]
@@ -580,23 +584,23 @@ def test_two_servers_of_one_id_are_told_so_and_one_that_was_started_again_is_not
         return status.status, status.body
 
     assert [said(origin)[0] for origin in (b"a", b"a", b"b", b"b", b"c")] == ["OK"] * 5
-    text = b"two servers have the id s1: give each the address at which others reach it (topics.id)"
+    text = b"two servers have the id s1:1: give each the address at which others reach it (topics.id)"
     assert said(b"b") == ("REFUSED", text)
     assert said(b"c") == ("OK", b"")
 
 
 def test_a_server_that_claims_a_topic_while_a_question_is_on_its_way_is_asked_too() -> None:
     scene = Scene()
-    scene.claim("s3")
-    scene.claim("s2", "t")
+    scene.claim("s3:1")
+    scene.claim("s2:1", "t")
     data = b"GET alice t -1\r\n\r\n"
-    assert scene.tell(Asked(1, data)) == [Ask("s2", 1, data)]
-    (merge,) = scene.claim("s1", "t")
+    assert scene.tell(Asked(1, data)) == [Ask("s2:1", 1, data)]
+    (merge,) = scene.claim("s1:1", "t")
     assert isinstance(merge, Ask)
     asked = []
     while (effects := scene.answer(1 if not asked else asked[-1].token, "NOT_SUBSCRIBED")) and isinstance(
         effects[0], Ask
     ):
         asked += effects
-    assert sorted(ask.address for ask in asked) == ["s1", "s3"], "alice may be subscribed there"
+    assert sorted(ask.address for ask in asked) == ["s1:1", "s3:1"], "alice may be subscribed there"
     assert isinstance(effects[0], Answer)

@@ -15,28 +15,28 @@ from .proxy_scene import SECOND, SETTINGS, Scene, said
 @pytest.mark.parametrize("is_heard", [True, False])
 def test_a_topic_stays_where_its_messages_went_though_one_of_them_was_given_up(is_heard: bool) -> None:
     scene = Scene()
-    scene.claim("s1", "a")
-    scene.claim("s2")
+    scene.claim("s1:1", "a")
+    scene.claim("s2:1")
     assert isinstance(scene.ask(1, m.Put("bob", "new", 1, b"x"))[-1], Ask)
     scene.pass_time(350 * MILLISECOND)
     (ask,) = scene.ask(2, m.Put("ann", "new", 1, b"x"))
     assert isinstance(ask, Ask)
-    assert ask.address == "s2"
+    assert ask.address == "s2:1"
     if is_heard:
         scene.answer(ask.token)
     ((peer, status, _),) = said([e for e in scene.pass_time(60 * MILLISECOND) if isinstance(e, Answer)])
     assert (peer, status) == (1, "SERVER_UNAVAILABLE")
     if not is_heard:
         scene.answer(ask.token)
-    scene.claim("s1", "a", "new")
+    scene.claim("s1:1", "a", "new")
     (ask,) = scene.ask(3, m.Put("ann", "new", 2, b"x"))
     assert isinstance(ask, Ask)
-    assert ask.address == "s2", "what it puts is to stay in order"
+    assert ask.address == "s2:1", "what it puts is to stay in order"
 
 
 def test_who_subscribed_and_left_is_not_subscribed_by_an_earlier_question_that_is_asked_again() -> None:
     scene = Scene()
-    scene.claim("s1", "a")
+    scene.claim("s1:1", "a")
     (lost,) = scene.ask(1, m.Subscribe("alice", "a"))
     (others,) = scene.ask(3, m.Subscribe("bob", "a"))
     assert isinstance(lost, Ask)
@@ -55,7 +55,7 @@ def test_who_subscribed_and_left_is_not_subscribed_by_an_earlier_question_that_i
 )
 def test_a_copy_of_what_is_on_its_way_is_not_asked_but_answered_with_it(question: m.Message) -> None:
     scene = Scene()
-    scene.claim("s1", "a")
+    scene.claim("s1:1", "a")
     (ask,) = scene.ask(1, question)
     assert isinstance(ask, Ask)
     assert scene.ask(2, question) == scene.ask(3, question) == []
@@ -68,58 +68,58 @@ def test_a_copy_of_what_is_on_its_way_is_not_asked_but_answered_with_it(question
 
 def test_what_differs_is_asked_at_once_whoever_asked_what_before() -> None:
     scene = Scene()
-    scene.claim("s1", "a", "b")
+    scene.claim("s1:1", "a", "b")
     bob, other, alice = ("bob", "a"), ("alice", "b"), ("alice", "a")
     puts = [m.Put(*alice, 1, b"x"), m.Put(*alice, 1, b"y"), m.Put(*alice, 2, b"x"), m.Put(*bob, 1, b"x")]
     others = [m.Put(*other, 1, b"x"), m.Get(*alice, "-1"), m.Subscribe(*alice), m.Unsubscribe(*alice)]
     for peer, question in enumerate((*puts, *others), 1):
-        assert scene.ask(peer, question) == [Ask("s1", peer, encode_message(question))]
+        assert scene.ask(peer, question) == [Ask("s1:1", peer, encode_message(question))]
 
 
 def test_nobody_is_told_that_it_is_not_subscribed_while_a_listed_server_is_away() -> None:
-    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1", "s2", "s3")))
-    scene.claim("s2")
+    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND, servers=("s1:1", "s2:1", "s3:1")))
+    scene.claim("s2:1")
     scene.pass_time(7 * SECOND)
     away = (
-        "s2 has no such subscription to a, and s1, s3, which may have it, is not available: try again, or remove that"
-        " server from the list"
+        "s2:1 has no such subscription to a, and s1:1, s3:1, which may have it, is not available: try again, or remove"
+        " that server from the list"
     )
     for peer, question in enumerate((m.Get("alice", "a", "-1"), m.Unsubscribe("alice", "a")), 1):
-        assert [effect.address for effect in scene.ask(peer, question) if isinstance(effect, Ask)] == ["s2"]
+        assert [effect.address for effect in scene.ask(peer, question) if isinstance(effect, Ask)] == ["s2:1"]
         assert said(scene.answer(peer, "NOT_SUBSCRIBED")) == [(peer, "SERVER_UNAVAILABLE", away)]
     scene.ask(3, m.Unsubscribe("alice", "a"))
     assert said(scene.answer(3))[0][:2] == (3, "SERVER_UNAVAILABLE"), "who is away may give it messages all the same"
-    scene.claim("s3")
-    scene.claim("s1")
+    scene.claim("s3:1")
+    scene.claim("s1:1")
     scene.ask(4, m.Unsubscribe("alice", "a"))
-    for token, other in ((4, "s1"), (5, "s3")):
+    for token, other in ((4, "s1:1"), (5, "s3:1")):
         assert scene.answer(token, "NOT_SUBSCRIBED") == [Ask(other, token + 1, b"UNSUBSCRIBE alice a\r\n\r\n")]
     assert scene.answer(6, "NOT_SUBSCRIBED")[0] == Answer(4, b"STATUS s NOT_SUBSCRIBED\r\n\r\n")
 
 
 def test_a_question_is_asked_again_three_times_and_then_answered_with_who_is_silent() -> None:
     scene = Scene()
-    scene.claim("s1", "a")
+    scene.claim("s1:1", "a")
     (ask,) = scene.ask(1, m.Put("bob", "a", 1, b"x"))
     *again, last = scene.pass_time(SECOND)
     assert again == [ask] * 3
     ((peer, status, text),) = said([last])
     assert (peer, status) == (1, "SERVER_UNAVAILABLE")
-    assert text == "s1, which has the topic a, has not answered for 0.4 s: try again"
+    assert text == "s1:1, which has the topic a, has not answered for 0.4 s: try again"
     assert scene.notes == ["server-silent"]
     assert scene.answer(1) == [], "too late: the peer was answered"
 
 
 def test_while_a_server_is_silent_few_are_let_through_and_the_others_hear_at_once_since_when() -> None:
     scene = Scene()
-    scene.claim("s1", "a")
+    scene.claim("s1:1", "a")
     scene.ask(1, m.Get("alice", "a", "-1"))
     scene.pass_time(2 * SECOND)
     (probe,) = scene.ask(2, m.Get("alice", "a", "-1"))
     assert isinstance(probe, Ask)
     ((peer, status, text),) = said(scene.ask(3, m.Get("carol", "a", "-1")))
     assert (peer, status) == (3, "SERVER_UNAVAILABLE")
-    assert text == "s1, which has the topic a, has not answered for 2.0 s: try again"
+    assert text == "s1:1, which has the topic a, has not answered for 2.0 s: try again"
     assert len(scene.answer(probe.token)) == 1
     assert isinstance(scene.ask(4, m.Get("carol", "a", "-1"))[0], Ask), "it answers again"
     assert scene.notes == ["server-silent", "server-answers-again"]
@@ -127,7 +127,7 @@ def test_while_a_server_is_silent_few_are_let_through_and_the_others_hear_at_onc
 
 def test_a_server_that_answers_others_is_asked_again_once_and_is_not_taken_for_silent() -> None:
     scene = Scene()
-    scene.claim("s1", "prices", "news")
+    scene.claim("s1:1", "prices", "news")
     scene.ask(1, m.Get("alice", "prices", "-1"))
     effects: list[Effect] = []
     for turn in range(8):
@@ -136,20 +136,21 @@ def test_a_server_that_answers_others_is_asked_again_once_and_is_not_taken_for_s
         scene.answer(2 + turn)
     (answer,) = [effect for effect in effects if isinstance(effect, Answer)]
     again = [effect for effect in effects if isinstance(effect, Ask)]
-    assert b"s1, which has the topic prices, answers other requests, but not this one in time: try again" in answer.data
+    said = b"s1:1, which has the topic prices, answers other requests, but not this one in time: try again"
+    assert said in answer.data
     assert ([ask.token for ask in again], scene.proxy.silent) == ([1], {})
 
 
 def test_topics_that_are_asked_for_while_their_server_is_silent_are_not_remembered() -> None:
     scene = Scene()
-    scene.claim("s1", "claimed")
+    scene.claim("s1:1", "claimed")
     scene.ask(1, m.Get("alice", "first", "-1"))
     scene.pass_time(SECOND)
     assert scene.notes[-1] == "server-silent"
     for number in range(1_000):
         scene.ask(2, m.Get("alice", f"topic-{number}", "-1"))
         scene.pass_time(MILLISECOND)
-    assert scene.proxy.topics.topic_count("s1") <= 2 + 1_000 * MILLISECOND // SETTINGS.answer_ns + 1
+    assert scene.proxy.topics.topic_count("s1:1") <= 2 + 1_000 * MILLISECOND // SETTINGS.answer_ns + 1
 
 
 @pytest.mark.parametrize("has_answered", [True, False])
@@ -157,11 +158,11 @@ def test_a_topic_goes_to_another_server_while_its_own_is_silent_only_where_that_
     has_answered: bool,
 ) -> None:
     scene = Scene()
-    scene.claim("s1")
-    scene.claim("s2", "other")
+    scene.claim("s1:1")
+    scene.claim("s2:1", "other")
     (ask,) = scene.ask(1, m.Subscribe("alice", "new"))
     assert isinstance(ask, Ask)
-    assert ask.address == "s1"
+    assert ask.address == "s1:1"
     if has_answered:
         scene.answer(ask.token)
         scene.ask(2, m.Put("bob", "new", 1, b"x"))
@@ -170,4 +171,4 @@ def test_a_topic_goes_to_another_server_while_its_own_is_silent_only_where_that_
     scene.pass_time(SECOND)
     (next_,) = scene.ask(3, m.Put("bob", "new", 2, b"y"))
     assert isinstance(next_, Ask)
-    assert next_.address == ("s1" if has_answered else "s2")
+    assert next_.address == ("s1:1" if has_answered else "s2:1")

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from veredus.kernel.addresses import check_reached
 from veredus.kernel.errors import Refused
 
 SERVERS_MAX = 1000
@@ -24,8 +25,9 @@ _REPLACED_PERIODS = 3
 class Announcements:
     """Owns what a proxy counts of servers: by which connections they come, and how many topics each announced."""
 
-    def __init__(self, servers: tuple[str, ...], topics_max: int, learning_ns: int) -> None:
-        """`servers`: who may announce; with none, anybody."""
+    def __init__(self, servers: tuple[str, ...], topics_max: int, learning_ns: int, own: str) -> None:
+        """`servers`: who may announce; with none, anybody. `own`: the address of the proxy."""
+        self._own = own
         self._servers = servers
         self._topics_max = topics_max
         self._learning_ns = learning_ns
@@ -37,12 +39,13 @@ class Announcements:
         if another server has the same id (monotonic)."""
 
     def judge(self, server: str, names: bytes, origin: bytes, now_ns: int) -> None:
-        """Raise `Refused` for an announcement that is not taken: "unlisted", "too-many-servers", "second-server" or
-        "too-many-topics". It has to be read all the same before it is kept.
+        """Raise `Refused` for an announcement that is not taken: "unlisted", "not-an-address", "too-many-servers",
+        "second-server" or "too-many-topics". It has to be read all the same before it is kept.
         """
         if self._servers and server not in self._servers:
             said = f"{server} is not one of the {len(self._servers)} servers of this proxy: list it under `servers`"
             raise Refused("unlisted", said, server=server)
+        self._check_address(server)
         if server not in self._counts and not self._servers and len(self._counts) >= SERVERS_MAX:
             said = f"this proxy knows {SERVERS_MAX} servers, the limit: list those that are yours under topics.servers"
             raise Refused("too-many-servers", said, server=server)
@@ -62,6 +65,19 @@ class Announcements:
             # It goes on by a connection that another one seemed to have replaced: both are there.
             said = f"two servers have the id {server}: give each the address at which others reach it (topics.id)"
             raise Refused("second-server", said, server=server)
+
+    def _check_address(self, server: str) -> None:
+        """Raise `Refused("not-an-address")` for an id at which no server can be reached: topics would go there."""
+        if server == self._own:
+            said = f"{server} is the address of this proxy, and not of a server"
+        else:
+            try:
+                check_reached(server)
+            except ValueError as error:
+                said = f"the id of a server is the address at which others reach it: {error}"
+            else:
+                return
+        raise Refused("not-an-address", f"{said}; set topics.id of the server", server=server)
 
     def keep(self, server: str, names: bytes, origin: bytes, now_ns: int) -> None:
         """An announcement was taken."""

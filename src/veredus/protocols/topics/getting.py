@@ -30,10 +30,10 @@ from typing import NamedTuple, TypeAlias
 from veredus.delivery.settlement import Range
 from veredus.streams import exchange as x
 from veredus.streams.facts import Origin
+from veredus.streams.lives import Lives
 from veredus.streams.ranges import is_in, joined, without
 
 from .ids import SUBSCRIPTION, is_of_page, read_id, shown_of, unknown_id
-from .lives import Lives
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
 from .messages import Get, GetMany, StatusWord, Subscribe, Unsubscribe
 from .pushed import Gap, Message, messages_in
@@ -398,8 +398,9 @@ class Gets:
             return without(places, getter.done)
         if is_own and (first < getter.next_sequence or is_in(first, getter.done)):
             return ()
-        if not origins and self._is_merged(shown):
-            # It was given to an earlier subscription, of which the client was not told that it has left.
+        if not origins and (self._is_merged(shown) or shown in map(shown_of, getter.grant.removed)):
+            # It was given to an earlier subscription, of which the client was not told that it has left, or of a
+            # stream of this name that was removed: nothing of that is owed.
             return ()
         if any(origin.is_done(first) for origin in origins):
             return ()

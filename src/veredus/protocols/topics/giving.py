@@ -22,13 +22,16 @@ from functools import partial
 from typing import Any
 
 from veredus.kernel.engine import Now
+from veredus.kernel.names import U63_MAX
 from veredus.streams import exchange as x
+from veredus.streams.facts import Origin
+from veredus.streams.lives import Lives
+from veredus.streams.removed import GIVEN
 from veredus.streams.stream import Left
 
 from .conflicts import NOT_GIVEN_NS
 from .desk import Desk
-from .ids import GIVEN, SUBSCRIPTION, shown_of
-from .lives import Lives
+from .ids import SUBSCRIPTION, shown_of
 from .messages import Status, StatusWord, Transfer, encode_message, reason_of
 from .transfer import Begin, End, Heard, Part, Row, Sources, Standing, decode_heard, encode_beyond, part_of, rows_in
 
@@ -65,6 +68,8 @@ class Giving:
         self._head = 0
         self._position = 0
         """Everything below it was read."""
+        self._removed: tuple[bytes, ...] = ()
+        """The lives of earlier streams of this name, of which nothing is owed."""
         self._names: dict[int, str] = {0: ""}
         self._owners: dict[str, str] = {}
         """Whose each source is, as the keeper knows by now."""
@@ -135,7 +140,8 @@ class Giving:
 
     def _told(self, event: object, now: Now) -> None:
         match event:
-            case x.GrantSubscription(position=position, head=head):
+            case x.GrantSubscription(position=position, head=head, removed=removed):
+                self._removed = removed
                 self._position, self._head = position, max(self._head, head)
                 self._pump(now)
             case x.Push(_, buffers, size, _, last, _, names):
@@ -233,7 +239,7 @@ class Giving:
 
     def _end_with(self, listed: list[dict[str, object]], _: Now) -> None:
         named: dict[str, object] = {"stream": self.topic, "name": SUBSCRIPTION}
-        self._administer("subscription.left", named, partial(self._give, standings_of(listed)))
+        self._administer("subscription.left", named, partial(self._give, standings_of(listed, self._removed)))
 
     def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int, str]], now: Now) -> None:
         end = End(self._lives.present, self._head, self._offset_us, standings, left_of(left))
@@ -260,7 +266,7 @@ class Giving:
             else:
                 self._fail(f"{answer.message} [{answer.code}]", at)
 
-        self._desk.administer("stream.delete", {"name": self.topic, "head": self._head}, deleted)
+        self._desk.administer("stream.delete", {"name": self.topic, "head": self._head, "given": True}, deleted)
 
     def _finish(self, now: Now) -> None:
         self._close()
@@ -370,15 +376,18 @@ def left_of(listed: list[tuple[str, int, int, str]]) -> dict[str, dict[str, Left
     return found
 
 
-def standings_of(listed: list[dict[str, object]]) -> dict[str, Standing]:
-    """Where subscriptions stand, as the streams floor lists them, by subscriber."""
+def standings_of(listed: list[dict[str, object]], removed: tuple[bytes, ...] = ()) -> dict[str, Standing]:
+    """Where subscriptions stand, as the streams floor lists them, by subscriber: with all that streams of the lives
+    `removed` held they are done.
+    """
+    over = tuple(Origin(life, U63_MAX) for life in removed)
     return {
         str(one["subscriber"]): Standing(
             one["opened_us"],  # type: ignore[arg-type]
             one["start"],  # type: ignore[arg-type]
             one["floor"],  # type: ignore[arg-type]
             one["settled"],  # type: ignore[arg-type]
-            one["origins"],  # type: ignore[arg-type]
+            (*one["origins"], *over),  # type: ignore[misc]
             one["unwanted"],  # type: ignore[arg-type]
             one["renewed_us"],  # type: ignore[arg-type]
             one["wish"],  # type: ignore[arg-type]

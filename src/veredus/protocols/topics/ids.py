@@ -11,14 +11,13 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from .lives import Lives
+from veredus.streams.lives import Lives
+
 from .messages import StatusWord
 from .words import NO_MESSAGE_ID
 
 SUBSCRIPTION = "topics"
 """The name of the subscription of each client."""
-GIVEN = "topics-given"
-"""The name of the keeper's subscription that marks a topic as given to it."""
 SINK = "topics-merge/"
 """How the sink of a keeper begins; the life of the giver's stream follows."""
 SHOWN_SIZE = 16

@@ -25,12 +25,12 @@ from typing import Any
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.streams import exchange as x
+from veredus.streams.lives import Lives
 from veredus.streams.raising import RAISED_MAX
 
 from .desk import Desk
 from .giving import left_of, name_of, standings_of
 from .ids import SINK, SUBSCRIPTION
-from .lives import Lives
 from .messages import StatusWord, Transfer
 from .placing import Merged, Side, floor_of, moves, those_that_stay, without_what_came_there
 from .transfer import (

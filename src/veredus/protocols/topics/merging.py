@@ -15,10 +15,11 @@ from typing import Any
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
 from veredus.streams import exchange as x
+from veredus.streams.removed import GIVEN
 
 from .desk import Desk
 from .giving import Giving, address_of
-from .ids import GIVEN, SHOWN_SIZE, SINK, is_of_page, shown_of
+from .ids import SHOWN_SIZE, SINK, is_of_page, shown_of
 from .keeping import QUIET_NS, Keeping
 from .messages import UNDER_WAY, Merge, StatusWord, Transfer
 from .page_transfer import PageTransfer, check_names

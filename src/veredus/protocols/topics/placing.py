@@ -33,11 +33,11 @@ from typing import NamedTuple, TypeAlias
 
 from veredus.streams.exchange import CursorMove, Place
 from veredus.streams.facts import Origin
+from veredus.streams.lives import Lives
 from veredus.streams.ranges import common, cursor_of, joined, without
 from veredus.streams.stream import NEVER_LEFT, Left
 
 from .ids import is_of_page, shown_of
-from .lives import Lives
 from .many import COUNT_MAX
 from .transfer import TIME_MAX_US, Bounds, Standing
 

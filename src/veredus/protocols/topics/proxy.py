@@ -107,7 +107,9 @@ class Proxy:
         """A proxy that has heard of nobody yet."""
         self.settings = settings
         self.topics = TopicMap()
-        self._announcements = Announcements(settings.servers, settings.topics_max, settings.learning_ns)
+        self._announcements = Announcements(
+            settings.servers, settings.topics_max, settings.learning_ns, settings.proxy_id
+        )
         self._questions: OrderedDict[int, Question] = OrderedDict()
         """By token."""
         self._newest: dict[Key, Question] = {}
