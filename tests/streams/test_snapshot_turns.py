@@ -5,8 +5,11 @@ import sys
 import pytest
 
 from tests.streams.rig import Rig, incarnation
+from veredus.delivery.settlement import Ledger
 from veredus.node.checkpointing import Checkpointing
 from veredus.streams import exchange as x
+from veredus.streams.attempts import ReturnRequested
+from veredus.streams.snapshot import decode_snapshot
 from veredus.streams.tables import StreamsLimits
 
 TOKEN = b"t" * 4096
@@ -70,3 +73,41 @@ def test_turns_of_any_size_give_the_same_snapshot() -> None:
         while not taking.go_on(count, size):
             pass
         assert b"".join(taking.state.buffers()) == whole
+
+
+@pytest.mark.parametrize(("mode", "attempts_max"), [(0, 0), (1, 0), (1, 3)])
+def test_subscriptions_are_taken_as_they_were_at_the_beginning_whatever_comes_meanwhile(
+    mode: int, attempts_max: int
+) -> None:
+    rig = Rig()
+    grant = rig.attach(1)
+    rig.attach(2, stream="dead")
+    rig.publish(grant, 1, 8)
+    rig.subscribe(5, "bob", mode=mode, attempts_max=attempts_max, parked_to="dead" if attempts_max else "")
+    rig.hand_out(5)
+    rig.do(ReturnRequested(5, 2, is_retry=True))
+    rig.settle(5, (4, 4), (6, 6)) if mode else rig.settle(5, (1, 1))
+    (known,) = rig.floor.tables.streams["s"].subscriptions.values()
+    then = known.opened()
+    taking = rig.floor.take_snapshot()
+    taking.go_on(1, 1)
+    rig.do(ReturnRequested(5, 2, is_retry=True, is_taken=True), ReturnRequested(5, 3, is_retry=True))
+    rig.settle(5, (1, 5))
+    rig.publish(grant, 9, 3)
+    rig.do(x.SessionClosed(5))
+    assert known.opened() != then
+    assert taking.go_on(sys.maxsize, sys.maxsize)
+    stream, _ = decode_snapshot(b"".join(taking.state.buffers())).streams
+    assert [(row.opened, row.is_attached) for row in stream.subscriptions] == [(then, True)]
+
+
+def test_a_copy_of_a_ledger_stays_as_it_was() -> None:
+    ledger = Ledger(2, is_ordered=False)
+    ledger.push(3, 9)
+    ledger.settle(5, 6)
+    copied = ledger.copy()
+    before = copied.floor, copied.position, copied.unsettled, copied.settled
+    ledger.settle(3, 4)
+    ledger.push(11, 12)
+    assert (copied.floor, copied.position, copied.unsettled, copied.settled) == before
+    copied.check()

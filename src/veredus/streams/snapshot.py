@@ -14,13 +14,15 @@ Source: docs/internals/DESIGN.md, "Checkpoints and space".
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
 from veredus.kernel.gathered import Gathered
 
 from .facts import Contents, StreamCreated, SubscriptionOpened
+from .reopening import Reopening
 from .source import SourceState
 from .stream import Stream
 from .tables import Tables
@@ -113,6 +115,21 @@ _LOOKED_AT = 64
 """To look at so many sources takes as long as to take one."""
 
 
+class _StreamTaken(NamedTuple):
+    """A stream as it was at the beginning, but for its sources; `row` has neither these nor the subscriptions."""
+
+    row: StreamRow
+    sources: tuple[SourceState, ...]
+    subscriptions: list[tuple[Reopening, bool]]
+    """Each with whether somebody is attached to it."""
+
+    @classmethod
+    def of(cls, stream: Stream) -> _StreamTaken:
+        """As the stream is now."""
+        subscriptions = [(Reopening.of(s), s.is_attached) for s in stream.subscriptions.values()]
+        return cls(_stream_row(stream), tuple(stream.sources.values()), subscriptions)
+
+
 class Taking:
     """Owns a snapshot that is being taken."""
 
@@ -124,11 +141,12 @@ class Taking:
         """
         self.state = Gathered()
         """The encoded snapshot, as far as it was taken."""
+        streams = [_StreamTaken.of(stream) for stream in tables.streams.values()]
         snapshot = Snapshot(
             SNAPSHOT_VERSION,
             tables.next_stream_id,
             tables.next_stage,
-            [_stream_row(stream) for stream in tables.streams.values()],
+            [],
             [
                 _RunRow(
                     r.sink,
@@ -148,8 +166,7 @@ class Taking:
                 for s in tables.stages.values()
             ],
         )
-        sources = [tuple(stream.sources.values()) for stream in tables.streams.values()]
-        self._steps = self._take(snapshot, sources)
+        self._steps = self._take(snapshot, streams)
 
     def go_on(self, count: int, size: int) -> bool:
         """Take up to `count` more rows, and no more once they have `size` bytes; returns whether all are taken."""
@@ -162,34 +179,35 @@ class Taking:
 
     # Each of these pauses after each row.
 
-    def _take(self, snapshot: Snapshot, sources: Sequence[tuple[SourceState, ...]]) -> Iterator[None]:
+    def _take(self, snapshot: Snapshot, streams: Sequence[_StreamTaken]) -> Iterator[None]:
         fields = msgspec.structs.asdict(snapshot)
         self.state.add(bytes((_MAP | len(fields),)))
         for name, value in fields.items():
             self.state.add(_encode(name))
             if name == "streams":
-                self.state.add(_list_head(len(sources)))
-                for row, there in zip(snapshot.streams, sources, strict=True):
-                    yield from self._take_stream(row, there)
+                self.state.add(_list_head(len(streams)))
+                for stream in streams:
+                    yield from self._take_stream(stream)
             elif isinstance(value, list):
-                yield from self._take_rows(value)
+                yield from self._take_rows(value, len(value))
             else:
                 self.state.add(_encode(value))
 
-    def _take_stream(self, row: StreamRow, sources: tuple[SourceState, ...]) -> Iterator[None]:
-        fields = msgspec.structs.asdict(row)
+    def _take_stream(self, stream: _StreamTaken) -> Iterator[None]:
+        fields = msgspec.structs.asdict(stream.row)
         self.state.add(_list_head(len(fields)))
         for name, value in fields.items():
             if name == "sources":
-                yield from self._take_sources(sources)
+                yield from self._take_sources(stream.sources)
             elif name == "subscriptions":
-                yield from self._take_rows(row.subscriptions)
+                rows = (_SubscriptionRow(opened.fact(), is_attached) for opened, is_attached in stream.subscriptions)
+                yield from self._take_rows(rows, len(stream.subscriptions))
             else:
                 self.state.add(_encode(value))
         yield
 
-    def _take_rows(self, rows: Sequence[object]) -> Iterator[None]:
-        self.state.add(_list_head(len(rows)))
+    def _take_rows(self, rows: Iterable[object], count: int) -> Iterator[None]:
+        self.state.add(_list_head(count))
         for row in rows:
             self.state.add(_encode(row))
             yield
@@ -234,7 +252,7 @@ def _stream_row(stream: Stream) -> StreamRow:
         stream.append_time_us,
         stream.next_source_id,
         _NOTHING,
-        [_SubscriptionRow(s.opened(), s.is_attached) for s in stream.subscriptions.values()],
+        [],
         list(stream.terms),
         [(subscriber, name, *left) for (subscriber, name, _), left in stream.left.items()],
         stream.weave,

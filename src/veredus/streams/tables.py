@@ -58,9 +58,9 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     creates_on_use: bool = True
     """Whether a stream that does not exist comes into being when a permitted peer first publishes or subscribes to
     it."""
-    snapshot_rows_max: int = 2_000
+    snapshot_rows_max: int = 1_000
     """Of a snapshot, so many rows are taken in one turn: of sources, subscriptions, streams, sinks and stages."""
-    snapshot_size_max: int = 1 << 20
+    snapshot_size_max: int = 512 << 10
     """No more of them are, once they have this much."""
     config: StreamConfig = StreamConfig()
     """How a stream that comes into being on first use is configured."""
