@@ -51,6 +51,7 @@ from veredus.journal.steps import (
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached
+from veredus.kernel.gathered import Gathered
 
 JOURNAL_ID = bytes(range(16))
 DiskOrder = WriteGroup | CreateSegment | ReadBytes | WriteFile | HoldBack | RemoveSegment
@@ -297,6 +298,6 @@ class Rig:
         """Take a checkpoint, and carry it out."""
         self.settle()
         count = len(self.said)
-        self.tell(CheckpointRequested(state, is_final))
+        self.tell(CheckpointRequested(Gathered(state), is_final))
         self.settle()
         assert CheckpointDone(is_final) in self.said[count:]

@@ -16,6 +16,7 @@ from veredus.journal.exchange import (
 from veredus.journal.layout import ordinal_of
 from veredus.journal.settings import LogSettings
 from veredus.kernel.effects import Note
+from veredus.kernel.gathered import Gathered
 
 SMALL = LogSettings(segment_size=32 << 10, checkpoint_interval_size=1 << 30, free_count_max=1)
 QUIET = range(100, 110)
@@ -123,10 +124,10 @@ def test_a_crash_at_any_step_of_cleaning_loses_nothing(step_count: int) -> None:
     rig.append(batch_entry(1, 301, size=400))
     rig.settle()
     before[1] = contents(rig)[1]
-    rig.tell(CheckpointRequested(b"state"))
+    rig.tell(CheckpointRequested(Gathered(b"state")))
     for _ in range(step_count):
         rig.step()
-    rig.tell(CheckpointRequested(b"state"))
+    rig.tell(CheckpointRequested(Gathered(b"state")))
     for _ in range(step_count // 2):
         rig.step()
     again, found = rig.reopened()
@@ -181,7 +182,7 @@ def test_a_cleaning_that_cannot_be_written_changes_nothing() -> None:
     rig = mixed()
     before = contents(rig)
     rig.settle()
-    rig.tell(CheckpointRequested(b"state"))
+    rig.tell(CheckpointRequested(Gathered(b"state")))
     while True:
         writes = [o for o in rig.pending if isinstance(o, WriteFile) and o.name.endswith(".segment")]
         if writes:

@@ -31,6 +31,7 @@ from veredus.journal.exchange import (
 )
 from veredus.journal.layout import segment_name
 from veredus.journal.settings import LogSettings
+from veredus.kernel.gathered import Gathered
 
 SECTOR = 512
 
@@ -269,7 +270,7 @@ class World:
                 self.answered = end
             wanted = wanted or isinstance(effect, CheckpointWanted)
         if wanted or self.dice.random() < 0.01:
-            self.rig.tell(CheckpointRequested(b"%d" % self.answered))
+            self.rig.tell(CheckpointRequested(Gathered(b"%d" % self.answered)))
 
     def settle(self) -> None:
         while self.step():

@@ -27,6 +27,7 @@ from veredus.journal.exchange import (
 from veredus.journal.phases import Phase
 from veredus.journal.settings import LogSettings
 from veredus.kernel.effects import Note
+from veredus.kernel.gathered import Gathered
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
 
@@ -187,7 +188,7 @@ def test_without_syncs_a_checkpoint_is_written_once_all_before_it_is_durable() -
     rig.append(batch_entry(1, 1))
     (group,) = [order for order in carried_out(rig) if isinstance(order, WriteGroup)]
     assert not group.is_synced
-    rig.tell(CheckpointRequested(b"state"))
+    rig.tell(CheckpointRequested(Gathered(b"state")))
     first, *files = carried_out(rig)
     assert isinstance(first, WriteGroup)
     assert first.is_synced

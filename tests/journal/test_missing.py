@@ -26,6 +26,7 @@ from veredus.journal.layout import (
 )
 from veredus.journal.settings import LogSettings
 from veredus.kernel.errors import Refused
+from veredus.kernel.gathered import Gathered
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
 MISSING = "journal-segment-missing"
@@ -464,7 +465,7 @@ def begun_and_taken(sync: SyncMode = SyncMode.GROUP) -> Rig:
     for sequence in range(31, 37):
         rig.append(batch_entry(1, sequence, size=200))
         rig.settle()
-    rig.tell(CheckpointRequested(b"state"))
+    rig.tell(CheckpointRequested(Gathered(b"state")))
     rig.settle()
     return rig
 
@@ -495,7 +496,7 @@ def test_a_checkpoint_waits_until_all_is_synced_that_its_state_may_reflect() -> 
     rig.tell(CheckpointBegun())
     rig.append(batch_entry(1, 2, size=200))
     rig.settle()
-    rig.tell(CheckpointRequested(b"state"))
+    rig.tell(CheckpointRequested(Gathered(b"state")))
     (order,) = [order for order in rig.pending if isinstance(order, WriteGroup)]
     assert order.is_synced
     assert not any(isinstance(order, WriteFile) for order in rig.pending)

@@ -18,6 +18,7 @@ from veredus.journal.exchange import (
     StreamDropped,
     StreamTrimmed,
     SyncMode,
+    WriteFile,
     WriteGroup,
     fact_entry,
 )
@@ -34,6 +35,7 @@ from veredus.journal.scan import group_at, groups_from, last_trace, walk
 from veredus.journal.settings import LogSettings
 from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused
+from veredus.kernel.gathered import PART_SIZE, Gathered
 from veredus.kernel.octets import crc32c
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
@@ -158,13 +160,26 @@ def test_the_segment_that_was_written_last_is_missed_after_a_clean_stop_too() ->
     assert again.is_appended(again.last_token)
 
 
+def test_the_state_of_a_checkpoint_is_written_in_the_parts_in_which_it_was_gathered() -> None:
+    rig = filled(count=20)
+    states, state = [random.Random(part).randbytes(PART_SIZE // 2 + 7) for part in range(9)], Gathered()
+    for part in states:
+        state.add(part)
+    rig.tell(CheckpointRequested(state))
+    (order,) = (order for order in rig.pending if isinstance(order, WriteFile))
+    assert max(map(len, order.data)) <= PART_SIZE + len(states[0])
+    rig.settle()
+    _, found = rig.reopened()
+    assert (found.states, found.note_events()) == ([b"".join(states)], [])
+
+
 def test_a_final_checkpoint_with_a_group_on_its_way_does_not_hide_the_group() -> None:
     rig = filled(count=20)
     late = rig.append(batch_entry(1, 21))
     rig.wake()
     (group,) = rig.pending
     rig.pending.clear()
-    rig.tell(CheckpointRequested(b"tables", is_final=True))
+    rig.tell(CheckpointRequested(Gathered(b"tables"), is_final=True))
     rig.settle()
     rig.pending.append(group)
     rig.settle()

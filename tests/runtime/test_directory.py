@@ -12,6 +12,7 @@ from tests.runtime.test_disk import Life
 from veredus.cli.journal import looked_at
 from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused
+from veredus.runtime import directory as module
 from veredus.runtime.directory import LOCK_NAME, open_directory
 from veredus.runtime.security import add_token
 
@@ -122,3 +123,21 @@ def test_tokens_in_the_directory_of_a_running_node_can_be_changed(tmp_path: Path
     directory = open_directory(tmp_path)
     assert add_token(tmp_path / "tokens", "alice")[1].principal == "alice"
     directory.close()
+
+
+def test_a_large_file_is_synced_every_few_mebibytes_and_is_there_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes: list[int] = []
+    monkeypatch.setattr(module, "sync_data", lambda descriptor: sizes.append(os.fstat(descriptor).st_size))
+    data = [bytes([number]) * (1 << 20) for number in range(1, 21)]
+    module.replace_file(tmp_path, "checkpoint", data)
+    assert sizes == [8 << 20, 16 << 20]
+    assert (tmp_path / "checkpoint").read_bytes() == b"".join(data)
+
+
+def test_a_small_file_is_synced_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "sync_data", lambda _: pytest.fail("it is synced when all of it is there"))
+    module.replace_file(tmp_path, "newest", (b"a", b"b"))
+    module.replace_file(tmp_path, "closed", ())
+    assert [(tmp_path / name).read_bytes() for name in ("newest", "closed")] == [b"ab", b""]

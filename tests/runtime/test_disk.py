@@ -47,6 +47,7 @@ from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused, Unavailable
 from veredus.kernel.events import DeadlineReached
+from veredus.kernel.gathered import Gathered
 from veredus.runtime.ballast import BALLAST_NAME
 from veredus.runtime.directory import Directory, open_directory
 from veredus.runtime.disk import Disk, create_segment, drive_recovery
@@ -118,7 +119,7 @@ class Life:
             first = answer.next_sequence
 
     def checkpoint(self, is_final: bool = False) -> None:
-        self.tell(CheckpointRequested(b"tables", is_final))
+        self.tell(CheckpointRequested(Gathered(b"tables"), is_final))
         self.settle()
 
     def end(self, is_final: bool = False) -> None:

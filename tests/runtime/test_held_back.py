@@ -16,6 +16,7 @@ from veredus.journal.exchange import (
     fact_entry,
 )
 from veredus.journal.settings import LogSettings
+from veredus.kernel.gathered import Gathered
 from veredus.runtime.ballast import BALLAST_NAME
 
 SMALL = LogSettings(segment_size=64 << 10, checkpoint_interval_size=1 << 30, held_back_size=8 << 10)
@@ -46,7 +47,7 @@ class Grown(Life):
         self.settle()
 
     def checkpoint(self, is_final: bool = False) -> None:
-        self.tell(CheckpointRequested(self.state, is_final))
+        self.tell(CheckpointRequested(Gathered(self.state), is_final))
         self.settle()
 
     def wait(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -192,10 +193,10 @@ class Rig:
             self.taking = self.floor.take_snapshot()
 
     def go_on_with_checkpoint(self, count: int) -> None:
-        """Take `count` more sources for the snapshot; when it has them all, it is kept."""
-        if self.taking is not None and self.taking.go_on(count):
+        """Take `count` more rows for the snapshot; when it has them all, it is kept."""
+        if self.taking is not None and self.taking.go_on(count, sys.maxsize):
             taking, self.taking = self.taking, None
-            self._follow(deque(self._tell_log(journal.CheckpointRequested(taking.encoded()))))
+            self._follow(deque(self._tell_log(journal.CheckpointRequested(taking.state))))
             self.carry_out()
 
     def kill_behind_the_checkpoint(self) -> None:

@@ -90,6 +90,6 @@ def test_a_stage_that_was_being_committed_at_a_checkpoint_goes_with_its_run_wher
     rig.tell(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, 7, (stage.stage,)))
     rig.tell(x.RunOpenRequested(51, "local", "sink", incarnation(2), 0))
     again = StreamsEngine(rig.limits, x.Durability.GROUP, lambda: b"", lambda *_: True, lambda _: 0)
-    again.load(rig.floor.snapshot())
+    again.load(b"".join(rig.floor.snapshot().buffers()))
     assert StageDropped(stage.stage) in again.finish_recovery(is_clean=False)
     assert again.tables.stages == {}

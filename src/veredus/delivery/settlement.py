@@ -36,6 +36,14 @@ class Ledger:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
 
+    def copy(self) -> Ledger:
+        """Another one, as this is now."""
+        copied = Ledger.__new__(Ledger)
+        copied.position, copied._pushed_last = self.position, self._pushed_last
+        copied.is_ordered, copied.ranges_max = self.is_ordered, self.ranges_max
+        copied._firsts, copied._lasts = self._firsts[:], self._lasts[:]
+        return copied
+
     @property
     def floor(self) -> int:
         """The last sequence below which nothing is wanted any more."""

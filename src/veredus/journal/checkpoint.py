@@ -15,6 +15,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from veredus.kernel.gathered import Gathered, crc_of_both
 from veredus.kernel.octets import Octets, crc32c
 
 from .catalogue import Catalogue, Run, Segment, StagePlaces, StreamPlaces
@@ -29,6 +30,9 @@ _MAGIC = b"VEREDCKP"
 _HEAD = struct.Struct("<8sIIQ")
 CHECKPOINT_HEAD_SIZE = _HEAD.size
 _SIZE = struct.Struct("<Q")
+_STATE_HEAD = struct.Struct(">BI")
+_LONG_BYTES = 0xC6
+"""How msgpack begins bytes of any size, which four bytes then say."""
 
 
 class SegmentRow(msgspec.Struct, array_like=True):
@@ -128,12 +132,15 @@ def _packed(runs: Iterable[Run]) -> tuple[tuple[int, int, int, int], ...]:
     return tuple((run.first_sequence, run.count, run.stage, run.append_time_us) for run in runs)
 
 
-def encode_checkpoint(checkpoint: Checkpoint) -> list[bytes]:
-    """The file, as buffers to be joined."""
-    data = _encode(checkpoint)
-    size = _SIZE.pack(len(data))
-    crc = crc32c(size + data)
-    return [_HEAD.pack(_MAGIC, FORMAT_VERSION, crc, len(data)), data]
+def encode_checkpoint(checkpoint: Checkpoint, state: Gathered) -> list[Octets]:
+    """The file, as buffers one behind the other: of the checkpoint, which has no state, and of `state`, uncopied."""
+    until = ("until_segment", checkpoint.until_segment, "until_offset", checkpoint.until_offset)
+    behind = b"".join(map(_encode, until))
+    before = _encode(checkpoint).removesuffix(_encode(b"") + behind) + _STATE_HEAD.pack(_LONG_BYTES, state.size)
+    size = len(before) + state.size + len(behind)
+    crc = crc_of_both(crc32c(_SIZE.pack(size) + before), state.crc, state.size)
+    head = _HEAD.pack(_MAGIC, FORMAT_VERSION, crc32c(behind, crc), size)
+    return [head, before, *state.buffers(), behind]
 
 
 def crc_of_checkpoint(data: Octets) -> bytes:

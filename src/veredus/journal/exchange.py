@@ -22,6 +22,7 @@ import msgspec
 from veredus.delivery.record import RecordKind, sealed_record
 from veredus.kernel.effects import Note
 from veredus.kernel.events import DeadlineReached
+from veredus.kernel.gathered import Gathered
 from veredus.kernel.octets import Octets
 
 
@@ -147,7 +148,7 @@ class CheckpointRequested(msgspec.Struct, frozen=True):
     state is that of this moment, and the next start reads no segment.
     """
 
-    state: bytes
+    state: Gathered
     is_final: bool = False
 
 

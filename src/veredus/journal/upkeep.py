@@ -25,6 +25,7 @@ from dataclasses import dataclass
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
+from veredus.kernel.octets import Octets
 
 from .appending import Appending
 from .catalogue import Catalogue, Segment
@@ -75,7 +76,7 @@ class _Work:
 
     begun: _Begun
     until: Position
-    files: list[tuple[str, list[bytes]]]
+    files: list[tuple[str, list[Octets]]]
     size: int
     is_final: bool
     token: int = 0
@@ -191,8 +192,7 @@ class Upkeep:
             return
         until = self._appending.position
         begun.taken.until_segment, begun.taken.until_offset = until
-        begun.taken.state = event.state
-        data = encode_checkpoint(begun.taken)
+        data = encode_checkpoint(begun.taken, event.state)
         files = [(CHECKPOINT_NAME, data), (COPY_NAME, data)]
         if event.is_final:
             files.append((CLOSED_NAME, [crc_of_checkpoint(data[0])]))

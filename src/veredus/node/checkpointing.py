@@ -37,10 +37,11 @@ class Checkpointing:
 
     def go_on(self) -> tuple[CheckpointRequested, ...]:
         """Take what is a turn's share; returns what the log is to be told then."""
-        if self._taking is None or not self._taking.go_on(self._floor.tables.limits.snapshot_sources_max):
+        limits, taking = self._floor.tables.limits, self._taking
+        if taking is None or not taking.go_on(limits.snapshot_rows_max, limits.snapshot_size_max):
             return ()
-        taking, self._taking = self._taking, None
-        return (CheckpointRequested(taking.encoded()),)
+        self._taking = None
+        return (CheckpointRequested(taking.state),)
 
     def close(self) -> CheckpointRequested:
         """What the log is to be told last: one that is under way is not needed any more."""

@@ -350,7 +350,7 @@ def replace_file(path: Path, name: str, data: Iterable[Octets]) -> None:
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
         try:
-            write_at(descriptor, 0, list(data))
+            _write_in_bites(descriptor, data)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
@@ -359,6 +359,25 @@ def replace_file(path: Path, name: str, data: Iterable[Octets]) -> None:
         temporary.unlink(missing_ok=True)
         raise
     sync_directory(path)
+
+
+BITE_SIZE = 8 << 20
+
+
+def _write_in_bites(descriptor: int, data: Iterable[Octets]) -> None:
+    """Write buffers one behind the other, with a sync behind each bite but the last: a file system makes the sync of
+    one file wait for what was written to others, so a group of the journal would wait for all of it. Raises `OSError`.
+    """
+    offset, size = 0, 0
+    bite: list[Octets] = []
+    for buffer in data:
+        if size >= BITE_SIZE:
+            write_at(descriptor, offset, bite)
+            sync_data(descriptor)
+            offset, size, bite = offset + size, 0, []
+        bite.append(buffer)
+        size += len(buffer)
+    write_at(descriptor, offset, bite)
 
 
 _BUFFERS_MAX = 1024

@@ -129,7 +129,7 @@ def drawn_settings(die: Die, keeping: Die) -> MachineSettings:
     limits = StreamsLimits(
         tail_size_max=die.spread(1, 256 << 10), unsettled_max=die.spread(1, 1000), stages_max=64, config=config,
         push_size_max=keeping.spread(64, 1 << 20), stage_lease_ns=die.spread(10 * MILLISECOND, 3600 * SECOND),
-        snapshot_sources_max=keeping.spread(1, 8),
+        snapshot_rows_max=keeping.spread(1, 8),
     )  # fmt: skip
     return MachineSettings(log, limits, turn_max_ns=die.spread(MICROSECOND, MILLISECOND))
 

@@ -20,6 +20,7 @@ from veredus.journal.exchange import Appended, AppendFailed, Located, RangeMissi
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import InvariantBroken, Refused
 from veredus.kernel.events import DeadlineReached
+from veredus.kernel.gathered import Gathered
 from veredus.kernel.names import checked_name
 
 from .administration import Administration
@@ -170,11 +171,11 @@ class StreamsEngine:
         """Begin to take the durable part of all tables."""
         return Taking(self.tables)
 
-    def snapshot(self) -> bytes:
+    def snapshot(self) -> Gathered:
         """The durable part of all tables, at once."""
         taking = self.take_snapshot()
-        taking.go_on(sys.maxsize)
-        return taking.encoded()
+        taking.go_on(sys.maxsize, sys.maxsize)
+        return taking.state
 
     # ── what the node asks for itself ────────────────────────────────────────────────────────────────────────────────
 

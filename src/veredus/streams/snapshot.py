@@ -1,24 +1,28 @@
 """The tables as one snapshot, which is taken over several turns: there may be hundreds of thousands of sources.
 
-    begun: all but the sources, of one moment ──► sources, some in each turn ──► encoded
+    begun: the rows of all but the sources, of one moment ──► encoded row by row, and the sources with them, in turns
 
 A source is taken as it is when its turn comes. What came to it since the beginning is in the journal behind the place
 where recovery starts, and is replayed over it: each record says what the source is from then on.
 
-Invariant: only what is in the journal is taken.
+Invariants
+    (1) Only what is in the journal is taken.
+    (2) A turn takes no more rows, and hardly more bytes, than it is told to: a single row may exceed that.
 Source: docs/internals/DESIGN.md, "Checkpoints and space".
 """
 
 from __future__ import annotations
 
 import struct
-from collections import deque
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 import msgspec
 
+from veredus.kernel.gathered import Gathered
+
 from .facts import Contents, StreamCreated, SubscriptionOpened
+from .reopening import Reopening
 from .source import SourceState
 from .stream import Stream
 from .tables import Tables
@@ -103,25 +107,48 @@ _encode = msgspec.msgpack.Encoder().encode
 decode_snapshot = msgspec.msgpack.Decoder(Snapshot).decode
 decode_sources = msgspec.msgpack.Decoder(list[SourceRow]).decode
 _NOTHING = msgspec.Raw(_encode(()))
-_LIST_HEAD = struct.Struct(">BI")
-_LIST_32 = 0xDD
-"""How msgpack begins a list of any length, which four bytes then say."""
+_LONG_LIST_HEAD = struct.Struct(">BI")
+_LONG_LIST = 0xDD
+_SHORT_LIST = 0x90
+_SHORT_LIST_MAX = 15
+_MAP = 0x80
+"""How msgpack begins lists and small maps."""
+_LOOKED_AT = 64
+"""To look at so many sources takes as long as to take one."""
+
+
+class _StreamTaken(NamedTuple):
+    """A stream as it was at the beginning, but for its sources; `row` has neither these nor the subscriptions."""
+
+    row: StreamRow
+    sources: tuple[SourceState, ...]
+    subscriptions: list[tuple[Reopening, bool]]
+    """Each with whether somebody is attached to it."""
+
+    @classmethod
+    def of(cls, stream: Stream) -> _StreamTaken:
+        """As the stream is now."""
+        subscriptions = [(Reopening.of(s), s.is_attached) for s in stream.subscriptions.values()]
+        return cls(_stream_row(stream), tuple(stream.sources.values()), subscriptions)
 
 
 class Taking:
     """Owns a snapshot that is being taken."""
 
-    __slots__ = ("_left", "_snapshot")
+    __slots__ = ("_steps", "state")
 
     def __init__(self, tables: Tables) -> None:
         """All but the sources is taken at once, as far as it is durable. What is on its way to the journal is behind
         the snapshot, and will be replayed.
         """
-        self._snapshot = Snapshot(
+        self.state = Gathered()
+        """The encoded snapshot, as far as it was taken."""
+        streams = [_StreamTaken.of(stream) for stream in tables.streams.values()]
+        snapshot = Snapshot(
             SNAPSHOT_VERSION,
             tables.next_stream_id,
             tables.next_stage,
-            [_stream_row(stream) for stream in tables.streams.values()],
+            [],
             [
                 _RunRow(
                     r.sink,
@@ -142,45 +169,65 @@ class Taking:
             ],
             tables.removed.rows(),
         )
-        streams = zip(tables.streams.values(), self._snapshot.streams, strict=True)
-        self._left = deque(_Sources(stream, row) for stream, row in streams if stream.sources)
+        self._steps = self._take(snapshot, streams)
 
-    def go_on(self, count: int) -> bool:
-        """Take up to `count` more sources; returns whether all are taken."""
-        while self._left and count:
-            count -= self._left[0].take(count)
-            if count:
-                self._left.popleft().finish()
-        return not self._left
+    def go_on(self, count: int, size: int) -> bool:
+        """Take up to `count` more rows, and no more once they have `size` bytes; returns whether all are taken."""
+        size_then = self.state.size + size
+        for _ in self._steps:
+            count -= 1
+            if count <= 0 or self.state.size >= size_then:
+                return False
+        return True
 
-    def encoded(self) -> bytes:
-        """The snapshot, once all is taken."""
-        assert not self._left, "sources are left"
-        return _encode(self._snapshot)
+    # Each of these pauses after each row.
+
+    def _take(self, snapshot: Snapshot, streams: Sequence[_StreamTaken]) -> Iterator[None]:
+        fields = msgspec.structs.asdict(snapshot)
+        self.state.add(bytes((_MAP | len(fields),)))
+        for name, value in fields.items():
+            self.state.add(_encode(name))
+            if name == "streams":
+                self.state.add(_list_head(len(streams)))
+                for stream in streams:
+                    yield from self._take_stream(stream)
+            elif isinstance(value, list):
+                yield from self._take_rows(value, len(value))
+            else:
+                self.state.add(_encode(value))
+
+    def _take_stream(self, stream: _StreamTaken) -> Iterator[None]:
+        fields = msgspec.structs.asdict(stream.row)
+        self.state.add(_list_head(len(fields)))
+        for name, value in fields.items():
+            if name == "sources":
+                yield from self._take_sources(stream.sources)
+            elif name == "subscriptions":
+                rows = (_SubscriptionRow(opened.fact(), is_attached) for opened, is_attached in stream.subscriptions)
+                yield from self._take_rows(rows, len(stream.subscriptions))
+            else:
+                self.state.add(_encode(value))
+        yield
+
+    def _take_rows(self, rows: Iterable[object], count: int) -> Iterator[None]:
+        self.state.add(_list_head(count))
+        for row in rows:
+            self.state.add(_encode(row))
+            yield
+
+    def _take_sources(self, sources: tuple[SourceState, ...]) -> Iterator[None]:
+        granted: list[SourceState] = []
+        for start in range(0, len(sources), _LOOKED_AT):
+            granted += [source for source in sources[start : start + _LOOKED_AT] if source.granted[0]]
+            yield
+        self.state.add(_list_head(len(granted)))
+        for source in granted:
+            self.state.add(_encode(_source_row(source)))
+            yield
 
 
-class _Sources:
-    """The sources of one stream, on their way to its row."""
-
-    __slots__ = ("_count", "_left", "_parts", "_row")
-
-    def __init__(self, stream: Stream, row: StreamRow) -> None:
-        self._row = row
-        self._left: Iterator[SourceState] = iter(tuple(stream.sources.values()))
-        self._parts: list[bytes] = []
-        self._count = 0
-
-    def take(self, count: int) -> int:
-        """Take up to `count` more; returns how many there were."""
-        taken = tuple(islice(self._left, count))
-        rows = [_encode(_source_row(source)) for source in taken if source.granted[0]]
-        self._parts.append(b"".join(rows))
-        self._count += len(rows)
-        return len(taken)
-
-    def finish(self) -> None:
-        """All were taken."""
-        self._row.sources = msgspec.Raw(b"".join((_LIST_HEAD.pack(_LIST_32, self._count), *self._parts)))
+def _list_head(count: int) -> bytes:
+    return bytes((_SHORT_LIST | count,)) if count <= _SHORT_LIST_MAX else _LONG_LIST_HEAD.pack(_LONG_LIST, count)
 
 
 def _source_row(source: SourceState) -> SourceRow:
@@ -208,7 +255,7 @@ def _stream_row(stream: Stream) -> StreamRow:
         stream.append_time_us,
         stream.next_source_id,
         _NOTHING,
-        [_SubscriptionRow(s.opened(), s.is_attached) for s in stream.subscriptions.values()],
+        [],
         list(stream.terms),
         [(subscriber, name, *left) for (subscriber, name, _), left in stream.left.items()],
         stream.weave,

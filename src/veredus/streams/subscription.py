@@ -25,6 +25,7 @@ from .attempts import HandedOut, ReturnRequested
 from .exchange import EVERYTHING, SettleRequested
 from .facts import CursorMoved, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled
 from .ranges import between, cursor_of, is_in, joined, raised, without
+from .reopening import Reopening, settled_ranges
 from .source import PAST_MAX
 from .tries import Retold, Tries
 
@@ -191,16 +192,8 @@ class Subscription:
         return self.cursor[0] if self.excluded else self.floor
 
     def settled_ranges(self) -> tuple[Range, ...]:
-        """What is done with above the floor, said to the present owner or to one before.
-
-        Where each is settled by itself, what the filter rejected is among it. An ordered cursor passes that with its
-        floor alone: it would be unsettled again as soon as something behind it was pushed.
-        """
-        own = () if self.ledger.is_ordered else self.ledger.settled
-        if not self.excluded:
-            return own
-        floor = self.floor
-        return joined((*own, *((max(a, floor + 1), b) for a, b in self.excluded if b > floor)))
+        """What is done with above the floor, said to the present owner or to one before."""
+        return settled_ranges(self.ledger, self.excluded)
 
     def exclude(self, ranges: Sequence[Range]) -> int:
         """An earlier session was pushed these, and they are settled before this one examined them. None of them is
@@ -220,37 +213,7 @@ class Subscription:
 
     def opened(self) -> SubscriptionOpened:
         """The fact that makes this subscription again; what is on its way to the dead letters is unsettled in it."""
-        floor, settled = self.floor, self.settled_ranges()
-        if self.leaving:
-            floor, settled = cursor_of(0, without(((0, floor), *settled), self.leaving))
-        return SubscriptionOpened(
-            stream_id=self.stream_id,
-            subscriber=self.subscriber,
-            name=self.name,
-            epoch=self.epoch,
-            incarnation=self.incarnation,
-            filter=self.filter,
-            filter_sequence=self.filter_sequence,
-            mode=self.mode,
-            floor=floor,
-            settled=settled,
-            pushed_to=self.pushed_to,
-            pushed_known=self.pushed_known,
-            handed_to=self.handed_to,
-            attempts_max=self.attempts_max,
-            attempts=tuple(self.tries),
-            parked_to=self.parked_to,
-            opened_us=self.opened_us,
-            start=self.start,
-            from_us=self.from_us,
-            origins=self.origins,
-            unwanted=self.unwanted,
-            renewed_us=self.renewed_us,
-            wish=self.wish,
-            owner=self.owner,
-            before=tuple(earlier for earlier in self.before if earlier[1] > floor),
-            returned=tuple(s for s in self.tries.returned if s > floor) if self.attempts_max else (),
-        )
+        return Reopening.of(self).fact()
 
     @classmethod
     def moved_in(cls, move: CursorMoved, unsettled_max: int) -> Subscription:

@@ -59,8 +59,10 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     creates_on_use: bool = True
     """Whether a stream that does not exist comes into being when a permitted peer first publishes or subscribes to
     it."""
-    snapshot_sources_max: int = 4_000
-    """Of a snapshot, so many sources are taken in one turn."""
+    snapshot_rows_max: int = 1_000
+    """Of a snapshot, so many rows are taken in one turn: of sources, subscriptions, streams, sinks and stages."""
+    snapshot_size_max: int = 512 << 10
+    """No more of them are, once they have this much."""
     config: StreamConfig = StreamConfig()
     """How a stream that comes into being on first use is configured."""
 

@@ -33,6 +33,7 @@ from veredus.journal.steps import CheckpointLoaded, Found, Replayed
 from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused, Unavailable
 from veredus.kernel.events import DeadlineReached
+from veredus.kernel.gathered import Gathered
 from veredus.protocols.topics.client_state import ClientState
 from veredus.runtime.clocks import read_clocks
 from veredus.runtime.directory import Directory, open_directory, sync_directory, unusable, user_of
@@ -218,7 +219,7 @@ class States:
                 self._carry_out(effect)
             if is_checkpoint_wanted:
                 self._checkpointed = self._loop.create_future()
-                self._tell(journal.CheckpointRequested(encode_snapshot(self._states)))
+                self._tell(journal.CheckpointRequested(Gathered(encode_snapshot(self._states))))
         self._wake_in_time()
 
     def _wake_in_time(self) -> None:
