@@ -13,6 +13,7 @@ from functools import partial
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from veredus.kernel.errors import Misuse
+from veredus.runtime.threads import in_thread
 
 SIGNALS_S = 0.2
 """For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the
@@ -282,7 +283,7 @@ class LoopThread:
 
 async def opened_in_thread(open_: Callable[[], T], let_go: Callable[[T], object]) -> T:
     """What `open_` opens, in a thread. Nothing stops a thread: who is cancelled lets go of what it has opened."""
-    opening = asyncio.ensure_future(asyncio.to_thread(open_))
+    opening = asyncio.ensure_future(in_thread(open_))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -293,7 +294,7 @@ async def opened_in_thread(open_: Callable[[], T], let_go: Callable[[T], object]
 
 async def closed_in_thread(close: Callable[[], object]) -> None:
     """Do what `close` does, in a thread. Who is cancelled meanwhile waits for its end all the same."""
-    closing = asyncio.ensure_future(asyncio.to_thread(close))
+    closing = asyncio.ensure_future(in_thread(close))
     try:
         await asyncio.shield(closing)
     except asyncio.CancelledError:
@@ -303,14 +304,18 @@ async def closed_in_thread(close: Callable[[], object]) -> None:
 
 async def _undo(opening: asyncio.Future[T], let_go: Callable[[T], object]) -> None:
     with suppress(Exception):
-        await asyncio.to_thread(let_go, await opening)
+        opened = await opening
+        await in_thread(lambda: let_go(opened))
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A fresh event loop: uvloop's where that is installed, else asyncio's own."""
+    """A fresh event loop: uvloop's where that is installed, else asyncio's own.
+
+    The latter, too, where uvloop is imported first while the interpreter ends: it raises `RuntimeError` then.
+    """
     try:
         import uvloop
-    except ImportError:
+    except (ImportError, RuntimeError):
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop
