@@ -1,11 +1,14 @@
 """What the handlers of `atexit` do with what a program has opened works as anywhere else, or is refused in words."""
 
+import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
-from tests.processes import ended
+import veredus
+from tests.client.cutter import Cutter
+from tests.processes import Child, ended
 from veredus.client.embedded import Embedded
 
 LIFE_S = 15.0
@@ -94,3 +97,149 @@ def goodbye():
 
 def test_a_handler_may_name_a_host() -> None:
     assert said_by(BY_NAME) == (0, "unreachable\n", "")
+
+
+USED = """
+import atexit, sys, veredus
+
+@atexit.register
+def goodbye():
+    print(publisher.publish("k", b"last"))
+    print(publisher.wait(2).sequence, publisher.flush().number)
+    subscription.settle(got)
+    subscription.close()
+    publisher.publish("k", b"not closed")
+
+node = {opened}
+publisher = node.publisher(sys.argv[2], source="a")
+publisher.wait(publisher.publish("k", b"first"))
+subscription = node.subscribe(sys.argv[2], subscriber="s")
+got = next(iter(subscription))
+"""
+FAR = "veredus.connect(sys.argv[1])"
+INSIDE = "veredus.embedded(sys.argv[1])"
+
+
+def test_a_handler_that_was_registered_before_connecting_publishes_waits_settles_and_closes(
+    node: Embedded, stream: str
+) -> None:
+    assert said_by(USED.format(opened=FAR), node.served.address, stream) == (0, "2\n2 2\n", "")
+    assert (node.streams.show(stream)["head"], node.subscriptions.show(stream, "s")["floor"]) == (3, 1)
+
+
+def test_so_does_one_with_an_embedded_node(tmp_path: Path) -> None:
+    assert said_by(USED.format(opened=INSIDE), tmp_path, "s") == (0, "2\n2 2\n", "")
+    with veredus.embedded(tmp_path) as again:
+        assert again.streams.show("s")["head"] == 3
+
+
+REGISTERED_FIRST = """
+import atexit
+atexit.register(lambda: goodbye())
+import sys, veredus
+
+def goodbye():
+    print(publisher.publish("k", b"last"), publisher.publish_many(["k", "k"], [b"", b""]))
+    print(publisher.wait(4).number, publisher.flush().number)
+    got = next(iter(subscription))
+    subscription.settle(got)
+    with veredus.connect(sys.argv[1]) as far, far.publisher(sys.argv[2]) as other:
+        other.publish("k", b"of another connection")
+    publisher.publish("k", b"not closed")
+
+node = veredus.connect(sys.argv[1])
+publisher = node.publisher(sys.argv[2], source="a"{options})
+publisher.publish("k", b"first")
+subscription = node.subscribe(sys.argv[2], subscriber="s")
+"""
+
+
+@pytest.mark.parametrize("options", ["", ', resume="token"'], ids=["numbers", "tokens"])
+def test_so_does_one_that_was_registered_before_the_import(node: Embedded, stream: str, options: str) -> None:
+    program = REGISTERED_FIRST.format(options=options)
+    assert said_by(program, node.served.address, stream) == (0, "2 4\n4 4\n", "")
+    assert (node.streams.show(stream)["head"], node.subscriptions.show(stream, "s")["floor"]) == (6, 1)
+
+
+LOGGING = """
+import logging.handlers, sys, veredus
+
+class Publishing(logging.Handler):
+    def emit(self, record):
+        publisher.publish("log", self.format(record))
+
+publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2])
+logging.getLogger().addHandler(logging.handlers.MemoryHandler(100, target=Publishing()))
+logging.warning("one")
+logging.warning("two")
+"""
+
+
+def test_what_logging_holds_back_until_the_end_is_published(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    assert said_by(LOGGING, node.served.address, stream) == (0, "", "")
+    assert node.streams.show(stream)["head"] == 2
+
+
+TOO_LATE = """
+import atexit
+atexit.register(lambda: goodbye())
+import sys, veredus
+
+def goodbye():
+    for use in (
+        lambda: publisher.publish("k", b"x"), lambda: publisher.publish_many(["k"], [b""]), node.streams.list,
+        lambda: node.publisher("other"), lambda: next(iter(subscription)), veredus.embedded,
+    ):
+        try:
+            print(use())
+        except veredus.Misuse as error:
+            print(error.code, "the program has come to its end" in str(error))
+    publisher.close()
+    subscription.close()
+    node.close()
+
+node = veredus.embedded(sys.argv[1])
+publisher = node.publisher("s")
+publisher.publish("k", b"first")
+subscription = node.subscribe("s", start=veredus.head())
+"""
+
+
+def test_what_hangs_on_an_embedded_node_that_has_ended_says_so_at_once(tmp_path: Path) -> None:
+    code, said, told = said_by(TOO_LATE, tmp_path)
+    assert (code, told) == (0, "")
+    assert said.splitlines() == ["closed True"] * 6
+
+
+UNCONFIRMED = """
+import atexit
+atexit.register(lambda: goodbye())
+import sys, veredus
+from veredus.client import late
+late.FINISH_TIMEOUT_S = 0.2
+node = veredus.connect(sys.argv[1])
+publisher = node.publisher(sys.argv[2], source="a")
+
+def goodbye():
+    print("ready", flush=True)
+    sys.stdin.readline()
+    try:
+        publisher.publish("k", b"x")
+    except veredus.Unavailable as error:
+        print(error)
+"""
+
+
+def test_a_handler_that_runs_behind_the_end_hears_of_what_the_node_does_not_confirm(
+    node: Embedded, stream: str
+) -> None:
+    with Cutter(node.served.address) as cutter:
+        command = [sys.executable, "-c", UNCONFIRMED, cutter.address, stream]
+        with Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            cutter.is_open = False
+            cutter.cut()
+            said, _ = child.communicate(b"\n")
+    assert b"the program ends, and the node has not confirmed 1 publications" in said

@@ -136,6 +136,8 @@ class Connection:
         self.settings = settings
         self.welcome: m.Welcome | None = None
         self.failure: VeredusError | None = None
+        self.is_inside = False
+        """Whether it leads to a node of this process, which ends with it."""
         self.tell_link: Callable[[bool], object] = lambda _: None
         """Hears whenever a link is open, and whenever one that was is lost; in the loop."""
         self._loop = asyncio.get_running_loop()

@@ -7,8 +7,9 @@ wait for what is pending, and nothing else: what it raised in here would be a tr
 from __future__ import annotations
 
 import asyncio
-import atexit
+import os
 import signal
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,11 +17,18 @@ from itertools import chain
 from types import FrameType
 from typing import Any
 
+from veredus.kernel.errors import Misuse
+from veredus.kernel.last import act_last, be_over
+
 from .connection import FINISH_TIMEOUT_S, Connection, connections, say_pending
+from .late import confirm_from_now_on
 from .loops import known_loop, park_all
 
 _LOOK_S = 0.05
-_watches: list[bool] = []
+_LAST = -1_000_000
+"""Behind all that others have `multiprocessing` do at the end of its children."""
+_watched: dict[int, bool] = {}
+"""The processes whose end is seen to: this one, and perhaps those that it was forked from."""
 _interrupts: list[int] = []
 """Those that came while the program ended."""
 _afterwards: dict[int, Any] = {}
@@ -30,10 +38,22 @@ to_stop: dict[Callable[[], None], None] = {}
 
 
 def watch_end() -> None:
-    """See to the end of this process. Once for a process; a child of a fork inherits it."""
-    if not _watches:
-        _watches.append(True)
-        atexit.register(_finish)
+    """See to the end of this process, once."""
+    if not _watched.setdefault(os.getpid(), False):
+        _watched[os.getpid()] = True
+        act_last(_end)
+        util = sys.modules.get("multiprocessing.util")
+        if util is not None and _is_forked_child():
+            util.Finalize(None, _end_child, exitpriority=_LAST)
+
+
+def _is_forked_child() -> bool:
+    """Whether this is a child of `multiprocessing` that ends by `os._exit`, behind what that finalizes alone."""
+    multiprocessing = sys.modules["multiprocessing"]
+    if multiprocessing.parent_process() is None:
+        return False
+    method = getattr(multiprocessing.current_process(), "_start_method", None) or multiprocessing.get_start_method()
+    return bool(method != "spawn")
 
 
 def hear_interrupts(afterwards: Any = signal.default_int_handler) -> None:
@@ -52,8 +72,21 @@ def _hear(number: int, _frame: FrameType | None) -> None:
     _interrupts.append(number)
 
 
+def _end_child() -> None:
+    be_over()
+    _finish()
+
+
+def _end() -> None:
+    try:
+        _finish()
+    finally:
+        park_all()
+
+
 def _finish() -> None:
     hear_interrupts()
+    confirm_from_now_on()
     thread = known_loop()
     try:
         if thread is not None:
@@ -62,7 +95,6 @@ def _finish() -> None:
         for stop in list(to_stop):
             with suppress(Exception):  # the next one is to be stopped, too
                 stop()
-        park_all()
         for number, handler in _afterwards.items():
             signal.signal(number, handler)
 
@@ -70,6 +102,15 @@ def _finish() -> None:
 async def _finish_all() -> list[str]:
     loop = asyncio.get_running_loop()
     mine = [connection for connection in list(connections) if connection.lives_in(loop)]
+    pending = await _pending_of(mine)
+    for connection in mine:
+        if connection.is_inside:
+            await connection.close(Misuse("closed", "the program has come to its end, and its node was stopped"))
+    return pending
+
+
+async def _pending_of(mine: list[Connection]) -> list[str]:
+    loop = asyncio.get_running_loop()
     finishing = loop.create_task(_finished(mine, FINISH_TIMEOUT_S))
     while not (finishing.done() or _interrupts):
         await asyncio.wait((finishing,), timeout=_LOOK_S)
