@@ -243,3 +243,26 @@ def test_a_handler_that_runs_behind_the_end_hears_of_what_the_node_does_not_conf
             cutter.cut()
             said, _ = child.communicate(b"\n")
     assert b"the program ends, and the node has not confirmed 1 publications" in said
+
+
+NO_THREAD = """
+import atexit, sys, veredus
+from veredus.client import loops
+
+def no_thread(*_):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+@atexit.register
+def goodbye():
+    loops.start_new_thread = no_thread
+    node = veredus.connect(sys.argv[1])
+    publisher = node.publisher(sys.argv[2])
+    print(publisher.wait(publisher.publish("k", b"waited for")).number)
+    publisher.publish("k", b"not waited for")
+"""
+
+
+def test_a_handler_may_be_the_first_to_connect_where_it_can_start_no_thread(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    assert said_by(NO_THREAD, node.served.address, stream) == (0, "1\n", "")
+    assert node.streams.show(stream)["head"] == 2

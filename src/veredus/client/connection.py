@@ -14,7 +14,6 @@ import random
 import ssl
 import sys
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -91,7 +90,10 @@ class Attachment(Protocol):
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
 
     def finish(self) -> str:
-        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
+        """Send what waits to be sent; then as `pending`."""
+
+    def pending(self) -> str:
+        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
 
 
 @dataclass(slots=True)
@@ -121,10 +123,10 @@ class Outcome:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def say_pending(pending: list[str]) -> None:
+def say_pending(pending: list[str], why: str = "the program ends") -> None:
     """Tell whoever runs the program what it lost by ending."""
     for words in pending:
-        said = f"the program ends, and the node has not confirmed {words}. Close what you open, e.g. by `with`."
+        said = f"{why}, and the node has not confirmed {words}. Close what you open, e.g. by `with`."
         sys.stderr.write(f"veredus: {said}\n")
 
 
@@ -152,12 +154,15 @@ class Connection:
         self._reason = "the connection was not accepted in time"
         self._sends: list[Octets] = []
         self._is_send_scheduled = False
-        connections.add(self)
+        self._said: list[str] = []
+        """What was not confirmed when the loop was about to end, and was said then."""
 
     # ── open, close ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
         """Wait for the first link. Raises `Unavailable("unreachable")` in time, or what the node refused with."""
+        let_go_of_lost()
+        connections.add(self)
         self._keeper = self._loop.create_task(self._keep_to_the_end())
         try:
             async with asyncio.timeout(self.settings.timeout_s):
@@ -196,9 +201,15 @@ class Connection:
         """
         check_loop(self._loop, "this", "connect")
 
-    def lives_in(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether this is open, and that is its loop."""
-        return self.failure is None and self._loop is loop
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop in which it lives."""
+        return self._loop
+
+    def left(self) -> list[str]:
+        """What the node has not confirmed, in words, where nobody can finish this any more; in any thread."""
+        pending = [each.pending() for each in list(self._attachments.values())]
+        return [words for words in pending if words and words not in self._said]
 
     async def _keep_to_the_end(self) -> None:
         try:
@@ -206,7 +217,8 @@ class Connection:
         except asyncio.CancelledError:
             if self.failure is None:
                 # Nobody has closed this: the loop is about to end, and waits for its tasks.
-                say_pending(await self.finish(FINISH_TIMEOUT_S))
+                self._said = await self.finish(FINISH_TIMEOUT_S)
+                say_pending(self._said)
             raise
         except Exception as error:  # noqa: BLE001  # it is said, whatever it is
             # Nobody makes another link now: whoever waits is told.
@@ -228,6 +240,7 @@ class Connection:
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
         self.failure = error
+        connections.discard(self)
         for attachment in list(self._attachments.values()):
             attachment.forbid(error)
 
@@ -474,5 +487,13 @@ class Connection:
 
 
 _CHANNEL_TOLD = (TellReceipts, TellDelivery, TellHanded, TellSettled, TellOpened, TellMessage, TellClosed)
-connections: weakref.WeakSet[Connection] = weakref.WeakSet()
-"""All that are open in this process."""
+connections: set[Connection] = set()
+"""All that are open in this process, also those that the program has forgotten: something may be pending."""
+
+
+def let_go_of_lost() -> None:
+    """Say what was pending in loops that were closed, and let go of their connections."""
+    for connection in list(connections):
+        if connection.loop.is_closed():
+            connections.discard(connection)
+            say_pending(connection.left(), "an event loop was closed")

@@ -19,6 +19,8 @@ from veredus.runtime.threads import in_thread
 SIGNALS_S = 0.2
 """For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the
 signal comes just before."""
+_NO_MORE = "at interpreter shutdown"
+"""What Python says from 3.12 on to who starts a thread in a handler of `atexit`."""
 _TURN_S = 0.002
 """So long a parked loop goes on at a time."""
 T = TypeVar("T")
@@ -189,7 +191,7 @@ class LoopThread:
     """Owns a daemon thread that runs an event loop, uvloop's where that is installed."""
 
     def __init__(self) -> None:
-        """Start the thread, or none where the program has come to its end: the one who asks does what is to be done.
+        """Start the thread. At the end of the program there is none: the one who asks does what is to be done.
 
         Raises `RuntimeError` where this process can have no further one.
         """
@@ -208,10 +210,11 @@ class LoopThread:
         self._is_parked = False
         try:
             start_new_thread(self._run, ())
-        except RuntimeError:
-            self._is_parked = True
-            self.stop()
-            raise
+        except RuntimeError as error:
+            self._ident, self._is_parked = threading.get_ident(), True
+            if _NO_MORE not in str(error):
+                self.stop()
+                raise
 
     def _run(self) -> None:
         self._ident = threading.get_ident()

@@ -41,7 +41,6 @@ from .wanting import Wanted
 HANDED_S = 0.1
 """The node hears this often what was handed out, where nothing else is said that it could go with."""
 Settleable: TypeAlias = Publication | Batch | int
-"""A publication, a batch, or a sequence."""
 
 
 class SubscriptionChannel:
@@ -301,11 +300,14 @@ class SubscriptionChannel:
         self.queue.clear()
 
     def finish(self) -> str:
-        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
+        """Send what waits to be sent; then as `pending`."""
         self.pump_settlements()
-        wanted = self.wanted
-        is_settled = self.is_settled(self.settled_of_all)
-        return "" if is_settled else f"settlements (stream {wanted.stream!r}, {wanted.subscriber}/{wanted.name})"
+        return self.pending()
+
+    def pending(self) -> str:
+        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
+        where = f"stream {self.wanted.stream!r}, {self.wanted.subscriber}/{self.wanted.name}"
+        return "" if self.is_settled(self.settled_of_all) else f"settlements ({where})"
 
     def detach(self) -> None:
         """Hang on the connection no more; a durable cursor stays where it is."""
