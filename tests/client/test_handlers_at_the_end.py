@@ -21,7 +21,7 @@ def said_by(program: str, *arguments: object) -> tuple[int, str, str]:
 
 
 TOPICS_CLOSED = """
-import asyncio, atexit, sys
+import asyncio, atexit, sys, veredus
 from veredus import topics
 
 where = {"proxies": ["localhost:9"], "directory": sys.argv[1]}
@@ -29,15 +29,22 @@ client = topics.Client("alice", **where).open()
 atexit.register(lambda: client.close() or print("closed"))
 
 async def open_and_close():
-    async with topics.AsyncClient("bob", **where):
-        print("opened")
+    try:
+        async with topics.AsyncClient("bob", **where):
+            print("opened")
+    except veredus.Misuse as error:
+        print(error)
 
 atexit.register(lambda: asyncio.run(open_and_close()))
 """
 
 
 def test_clients_of_topics_are_opened_and_closed_in_a_handler(tmp_path: Path) -> None:
-    assert said_by(TOPICS_CLOSED, tmp_path) == (0, "opened\nclosed\n", "")
+    code, said, told = said_by(TOPICS_CLOSED, tmp_path)
+    assert (code, told) == (0, "")
+    # Python 3.12 starts no thread there.
+    words = "the program has come to its end: it can open no further client of topics [closed]"
+    assert said.splitlines() == [words if sys.version_info[:2] == (3, 12) else "opened", "closed"]
 
 
 EMBEDDED_CLOSED = """
@@ -266,3 +273,64 @@ def test_a_handler_may_be_the_first_to_connect_where_it_can_start_no_thread(node
     node.streams.create(stream)
     assert said_by(NO_THREAD, node.served.address, stream) == (0, "1\n", "")
     assert node.streams.show(stream)["head"] == 2
+
+
+NO_THREAD_FOR_A_NODE = """
+import atexit, sys, threading, veredus
+from veredus.client import loops
+from veredus.runtime import disk
+from veredus import topics
+veredus.embedded
+
+def no_thread(*_):
+    raise RuntimeError("can't create new thread at interpreter shutdown")
+
+@atexit.register
+def goodbye():
+    loops.start_new_thread = no_thread
+    disk.Thread.start = no_thread
+    for open_ in veredus.embedded, topics.Client("alice", proxies=["localhost:9"], directory=sys.argv[1]).open:
+        try:
+            open_()
+        except veredus.Misuse as error:
+            print(error)
+"""
+
+
+def test_what_needs_threads_says_so_where_none_can_be_started(tmp_path: Path) -> None:
+    code, said, told = said_by(NO_THREAD_FOR_A_NODE, tmp_path)
+    assert (code, told) == (0, "")
+    words = "the program has come to its end: it can open no further"
+    assert said.splitlines() == [f"{words} {what} [closed]" for what in ("embedded node", "client of topics")]
+
+
+TOO_LATE_IN_A_LOOP = """
+import atexit
+atexit.register(lambda: goodbye())
+import asyncio, sys, veredus
+loop = asyncio.new_event_loop()
+
+async def open_all():
+    node = await veredus.connect_async(sys.argv[1])
+    return node, await node.publisher(sys.argv[2])
+
+node, publisher = loop.run_until_complete(open_all())
+
+async def publish():
+    return await publisher.publish("k", b"x")
+
+def goodbye():
+    for use in lambda: publisher.publish_nowait("k", b"x"), lambda: loop.run_until_complete(publish()):
+        try:
+            print(use())
+        except veredus.Misuse as error:
+            print(error.code)
+    loop.run_until_complete(publisher.close())
+    loop.run_until_complete(node.close())
+"""
+
+
+def test_what_hangs_on_a_loop_that_nobody_runs_says_so_behind_the_end(node: Embedded, stream: str) -> None:
+    code, said, told = said_by(TOO_LATE_IN_A_LOOP, node.served.address, stream)
+    assert (code, told) == (0, "")
+    assert said.splitlines() == ["other-loop", "closed"]

@@ -15,7 +15,7 @@ import msgspec
 import structlog
 
 from veredus.kernel.errors import Misuse, Refused, VeredusError
-from veredus.kernel.last import is_over
+from veredus.kernel.last import is_over, too_late
 from veredus.kernel.unbroken import unbroken
 from veredus.node.rules import Rule, rule_of
 from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings
@@ -86,12 +86,13 @@ class EmbeddedNode:
         return self
 
     def _make(self) -> None:
-        if is_over():
-            raise Misuse("closed", "the program has come to its end: it can have no further embedded node")
         watch_end()
         self._temporary = TemporaryDirectory()
         try:
             self._thread = LoopThread()
+            if self._thread.is_parked:
+                self._thread.stop()
+                raise too_late("embedded node")
         except BaseException:
             self._temporary.remove()
             raise

@@ -13,14 +13,12 @@ from functools import partial
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from veredus.kernel.errors import Misuse
-from veredus.kernel.last import is_over
+from veredus.kernel.last import is_no_thread_any_more, is_over
 from veredus.runtime.threads import in_thread
 
 SIGNALS_S = 0.2
 """For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the
 signal comes just before."""
-_NO_MORE = "at interpreter shutdown"
-"""What Python says from 3.12 on to who starts a thread in a handler of `atexit`."""
 _TURN_S = 0.002
 """So long a parked loop goes on at a time."""
 T = TypeVar("T")
@@ -212,7 +210,7 @@ class LoopThread:
             start_new_thread(self._run, ())
         except RuntimeError as error:
             self._ident, self._is_parked = threading.get_ident(), True
-            if _NO_MORE not in str(error):
+            if not is_no_thread_any_more(error):
                 self.stop()
                 raise
 
@@ -274,6 +272,11 @@ class LoopThread:
             raise Misuse(
                 "in-loop", "the blocking library cannot be called inside its own event loop: use connect_async there"
             )
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether there is no thread that runs it."""
+        return self._is_parked
 
     @property
     def is_forked(self) -> bool:

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from .errors import Misuse
+
 _acts: list[Callable[[], object]] = []
 _over: list[bool] = []
 
@@ -24,6 +26,16 @@ def is_over() -> bool:
 def be_over() -> None:
     """From now on it has."""
     _over.append(True)
+
+
+def is_no_thread_any_more(error: RuntimeError) -> bool:
+    """Whether this is what some Pythons, as 3.12, say to who starts a thread in a handler of `atexit`."""
+    return "at interpreter shutdown" in str(error)
+
+
+def too_late(what: str) -> Misuse:
+    """What is said to who wants to open what needs threads, when the program can start none any more."""
+    return Misuse("closed", f"the program has come to its end: it can open no further {what}")
 
 
 def end() -> None:
