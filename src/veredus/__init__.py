@@ -11,9 +11,11 @@ Names are imported when they are first used, so that `import veredus` costs next
 
 from __future__ import annotations
 
+import atexit
 import threading  # noqa: F401 the thread that imports it first counts as the main one, and a thread imports all else
 from typing import TYPE_CHECKING
 
+from .kernel import last
 from .kernel.lazily import import_whole
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from .delivery.content import Content
     from .kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
     from .streams.exchange import Durability, Start
+
+atexit.register(last.end)  # as early as can be: what the program registers itself runs before
 
 __version__ = "0.1.0"
 

@@ -12,8 +12,8 @@ import pytest
 
 import veredus
 from tests.client.tears import torn
-from veredus.client.connection import connections
 from veredus.client.embedded import Embedded
+from veredus.client.pending import connections
 
 
 class Closed(Protocol):

@@ -12,9 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import ssl
-import sys
 import time
-import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -48,6 +46,7 @@ from veredus.runtime.clocks import read_clocks
 from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT
 from .loops import check_loop
+from .pending import connections, let_go_of_lost, say_pending
 from .requests import Requests
 from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket, said_of_silence
 
@@ -91,7 +90,10 @@ class Attachment(Protocol):
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
 
     def finish(self) -> str:
-        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
+        """Send what waits to be sent; then as `pending`."""
+
+    def pending(self) -> str:
+        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
 
 
 @dataclass(slots=True)
@@ -123,13 +125,6 @@ class Outcome:
     ended: asyncio.Event = field(default_factory=asyncio.Event)
 
 
-def say_pending(pending: list[str]) -> None:
-    """Tell whoever runs the program what it lost by ending."""
-    for words in pending:
-        said = f"the program ends, and the node has not confirmed {words}. Close what you open, e.g. by `with`."
-        sys.stderr.write(f"veredus: {said}\n")
-
-
 class Connection:
     """Owns the links, the channels by number, and the requests that wait for an answer. Lives in one loop."""
 
@@ -138,6 +133,8 @@ class Connection:
         self.settings = settings
         self.welcome: m.Welcome | None = None
         self.failure: VeredusError | None = None
+        self.is_inside = False
+        """Whether it leads to a node of this process, which ends with it."""
         self.tell_link: Callable[[bool], object] = lambda _: None
         """Hears whenever a link is open, and whenever one that was is lost; in the loop."""
         self._loop = asyncio.get_running_loop()
@@ -152,12 +149,15 @@ class Connection:
         self._reason = "the connection was not accepted in time"
         self._sends: list[Octets] = []
         self._is_send_scheduled = False
-        connections.add(self)
+        self._said: list[str] = []
+        """What was not confirmed when the loop was about to end, and was said then."""
 
     # ── open, close ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     async def open(self) -> None:
         """Wait for the first link. Raises `Unavailable("unreachable")` in time, or what the node refused with."""
+        let_go_of_lost()
+        connections.add(self)
         self._keeper = self._loop.create_task(self._keep_to_the_end())
         try:
             async with asyncio.timeout(self.settings.timeout_s):
@@ -196,9 +196,15 @@ class Connection:
         """
         check_loop(self._loop, "this", "connect")
 
-    def lives_in(self, loop: asyncio.AbstractEventLoop) -> bool:
-        """Whether this is open, and that is its loop."""
-        return self.failure is None and self._loop is loop
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop:
+        """The loop in which it lives."""
+        return self._loop
+
+    def left(self) -> list[str]:
+        """What the node has not confirmed, in words, where nobody can finish this any more; in any thread."""
+        pending = [each.pending() for each in list(self._attachments.values())]
+        return [words for words in pending if words and words not in self._said]
 
     async def _keep_to_the_end(self) -> None:
         try:
@@ -206,7 +212,8 @@ class Connection:
         except asyncio.CancelledError:
             if self.failure is None:
                 # Nobody has closed this: the loop is about to end, and waits for its tasks.
-                say_pending(await self.finish(FINISH_TIMEOUT_S))
+                self._said = await self.finish(FINISH_TIMEOUT_S)
+                say_pending(self._said)
             raise
         except Exception as error:  # noqa: BLE001  # it is said, whatever it is
             # Nobody makes another link now: whoever waits is told.
@@ -228,6 +235,7 @@ class Connection:
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
         self.failure = error
+        connections.discard(self)
         for attachment in list(self._attachments.values()):
             attachment.forbid(error)
 
@@ -483,5 +491,3 @@ class Connection:
 
 
 _CHANNEL_TOLD = (TellReceipts, TellDelivery, TellHanded, TellSettled, TellOpened, TellMessage, TellClosed)
-connections: weakref.WeakSet[Connection] = weakref.WeakSet()
-"""All that are open in this process."""

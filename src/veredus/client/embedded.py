@@ -15,6 +15,7 @@ import msgspec
 import structlog
 
 from veredus.kernel.errors import Misuse, Refused, VeredusError
+from veredus.kernel.last import is_over, too_late
 from veredus.kernel.unbroken import unbroken
 from veredus.node.rules import Rule, rule_of
 from veredus.node.settings import SECTIONS, SETTINGS, NodeSettings
@@ -89,6 +90,9 @@ class EmbeddedNode:
         self._temporary = TemporaryDirectory()
         try:
             self._thread = LoopThread()
+            if self._thread.is_parked:
+                self._thread.stop()
+                raise too_late("embedded node")
         except BaseException:
             self._temporary.remove()
             raise
@@ -258,6 +262,7 @@ class Embedded(Node):
         """A connection to `served`."""
         thread = shared_loop()
         super().__init__(thread, thread.run(partial(open_node, (served.address,), "", None, "embedded", TIMEOUT_S)))
+        self._node.connection.is_inside = True
         self.served = served
         self._turn = threading.Lock()
         self._untold: list[VeredusError] = []
@@ -272,7 +277,10 @@ class Embedded(Node):
             super().close()
             return
         self._thread.check_outside()
-        unbroken(self._close)
+        if is_over():
+            self._close()  # no other thread can
+        else:
+            unbroken(self._close)
         if self._untold:
             raise self._untold.pop()
 
@@ -292,6 +300,7 @@ class AsyncEmbedded(AsyncNode):
     def __init__(self, connection: Connection, served: EmbeddedNode) -> None:
         """What `connection` leads to: `served`."""
         super().__init__(connection)
+        connection.is_inside = True
         self.served = served
 
     async def close(self) -> None:

@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
 from veredus.kernel.errors import Misuse, VeredusError
+from veredus.kernel.last import is_over
 from veredus.kernel.lazily import import_numpy
 from veredus.kernel.octets import Octets
 
@@ -22,6 +23,8 @@ from .causes import tell_with
 from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
+from .handing import Handing
+from .late import finish, watch
 from .loops import Begun, LoopThread, Signal, forked, refuse_pickling
 from .other_library import Blocking
 from .publication import Batch, Publication
@@ -52,7 +55,7 @@ class Publisher(PublishingEnd, Blocking):
         super().__init__(settings)
         self._is_left = False
         self._thread = thread
-        self._intake.wait_room = self._wait_room
+        self._intake.wait_room, self._intake.confirm = self._wait_room, self._confirm
 
     @classmethod
     def _attached(
@@ -73,8 +76,17 @@ class Publisher(PublishingEnd, Blocking):
             await channel.attach()
             return channel
 
+        # What a stage publishes is confirmed when it is committed. Nothing is called once it is attached: what the
+        # handler of a signal raises there would leave it so.
+        if isinstance(attaching, SourceAttaching):
+            watch(self._intake)
         self._channel = self._thread.run(attached, _left)
         self._intake.wake = self._wake
+
+    def _confirm(self, number: int) -> None:
+        finish(self._thread, self._channel)
+        if number > self._channel.taken_number:
+            raise self._channel.not_taken(number)
 
     def _wake(self) -> None:
         call, pump = self._thread.loop.call_soon_threadsafe, self._channel.pump
@@ -90,7 +102,7 @@ class Publisher(PublishingEnd, Blocking):
         signal = Signal()
         self._thread.call(lambda: self._channel.add_room_waiter(signal.tell))
         taken = self._channel.taken_number
-        while not signal.wait(self._settings.room_timeout_s):
+        while not self._thread.wait(signal, self._settings.room_timeout_s):
             if self._channel.taken_number == taken:
                 raise self._channel.not_taken(self.number)
             taken = self._channel.taken_number
@@ -156,7 +168,7 @@ class Publisher(PublishingEnd, Blocking):
         if number > self._channel.taken_number:
             signal = Signal()
             self._thread.call(lambda: self._channel.add_waiter(number, signal.tell))
-            if not signal.wait(None if timeout_s is None else end_s - time.monotonic()):
+            if not self._thread.wait(signal, None if timeout_s is None else end_s - time.monotonic()):
                 raise self._channel.not_taken(number)
         return self._channel.receipt(number)
 
@@ -187,7 +199,7 @@ class Publisher(PublishingEnd, Blocking):
             raise forked()
         signal = Signal()
         self._thread.call(lambda: self._channel.add_token_waiter(signal.tell))
-        if not signal.wait(left_until(end_s)):
+        if not self._thread.wait(signal, left_until(end_s)):
             raise self._channel.token_in_doubt()
         self._channel.check_token()
 
@@ -281,33 +293,6 @@ def opened(thread: LoopThread, connection: Connection, wanted: Wanted) -> Subscr
     return subscription
 
 
-class _Handing:
-    """What is about to be handed out: the node is told so once, however often it is asked for."""
-
-    __slots__ = ("_add_waiter", "_is_known", "_signal", "sequence")
-
-    def __init__(self, sequence: int, add_waiter: Callable[[Callable[[], None]], None]) -> None:
-        """All up to `sequence`; `add_waiter` says so, and then calls back."""
-        self.sequence = sequence
-        self._add_waiter: Callable[[Callable[[], None]], None] | None = add_waiter
-        self._is_known = False
-        self._signal = Signal()
-
-    def say(self) -> None:
-        """See that the node is told, in the loop."""
-        add_waiter, self._add_waiter = self._add_waiter, None
-        if add_waiter is not None:
-            add_waiter(self._know)
-
-    def _know(self) -> None:
-        self._is_known = True
-        self._signal.tell()
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Wait until the node has heard so; whether it has, in time."""
-        return self._is_known or self._signal.wait(timeout_s)
-
-
 class Subscription(Blocking):
     """Gives what a stream holds and will hold, in order, each publication once; to be used by one thread at a time.
 
@@ -323,10 +308,16 @@ class Subscription(Blocking):
         self._is_closed = False
         self._waits = threading.RLock()
         """Held by the thread that waits: a second one would never be woken."""
-        self._handing: _Handing | None = None
+        self._handing: Handing | None = None
         """What is about to be handed out."""
         self.channel = channel
-        self._feed = Feed(self.channel, thread.loop.call_soon_threadsafe)
+        self._feed = Feed(self.channel, self._call)
+
+    def _call(self, then: Callable[[], None]) -> None:
+        """Have it done in the loop; behind the end of the program, with all that was settled."""
+        self._thread.call(then)
+        if is_over():
+            finish(self._thread, self.channel)
 
     @property
     def position(self) -> int:
@@ -379,7 +370,7 @@ class Subscription(Blocking):
             )
             raise Misuse("other-thread", message)
         try:
-            return self._arrived.wait(None if end_s is None else end_s - time.monotonic())
+            return self._thread.wait(self._arrived, None if end_s is None else end_s - time.monotonic())
         finally:
             self._waits.release()
 
@@ -406,9 +397,9 @@ class Subscription(Blocking):
             add_waiter = self._feed.hand_out(sequence, batch)
             if add_waiter is None:
                 return True
-            handing = self._handing = _Handing(sequence, add_waiter)
+            handing = self._handing = Handing(sequence, add_waiter)
         self._thread.call(handing.say)
-        if not handing.wait(None if end_s is None else end_s - time.monotonic()):
+        if not handing.wait(self._thread, None if end_s is None else end_s - time.monotonic()):
             return False
         self._feed.check_handed(sequence)
         self._handing = None
@@ -443,7 +434,7 @@ class Subscription(Blocking):
         wait, signal = self._feed.wait_of(what), Signal()
         wait.tell = signal.tell
         self._thread.call(lambda: self.channel.add_settle_waiter(wait))
-        if not signal.wait(timeout_s):
+        if not self._thread.wait(signal, timeout_s):
             raise self.channel.not_settled()
         wait.check()
 

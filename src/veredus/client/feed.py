@@ -106,7 +106,7 @@ class Feed(Outcomes):
             return partial(channel.returns.take_again, again)
         settling = batch.settling
         settling.handed_to = max(settling.handed_to, sequence)
-        is_awaited = sequence <= min(batch.redelivered_to, settling.last) and channel.handing.known_to < sequence
+        is_awaited = sequence <= min(batch.redelivered_to, settling.last) and channel.handed.known_to < sequence
         return partial(channel.add_handed_waiter, sequence) if is_awaited else None
 
     def check_handed(self, sequence: int) -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from .connection import connections
 from .loops import forked
+from .pending import connections
 
 _inherited: list[object] = []
 _watches: list[bool] = []

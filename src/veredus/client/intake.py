@@ -70,6 +70,7 @@ class Intake(Turns):
     """Owns the publications of one source that are in no batch yet, and their numbers."""
 
     __slots__ = (
+        "__weakref__",
         "_bodies",
         "_body_size",
         "_charged_number",
@@ -96,6 +97,7 @@ class Intake(Turns):
         "_size_max",
         "_values",
         "check_caller",
+        "confirm",
         "dropped_count",
         "failure",
         "first_number",
@@ -129,6 +131,8 @@ class Intake(Turns):
         """Asks the loop to take."""
         self.check_caller: Callable[[], None] = lambda: None
         """Raises where whoever publishes could not ask the loop; before a number is given."""
+        self.confirm: Callable[[int], None] = lambda _: None
+        """Returns once the stream has all up to a number; for who publishes behind the end of the program."""
         self.wait_room: Callable[[], None] | None = None
         """Returns once there is room or a failure; None where the caller's thread cannot wait."""
         self._run_size, self._size_max = run_size, size_max

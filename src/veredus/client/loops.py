@@ -13,10 +13,14 @@ from functools import partial
 from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from veredus.kernel.errors import Misuse
+from veredus.kernel.last import is_no_thread_any_more, is_over
+from veredus.runtime.threads import in_thread
 
 SIGNALS_S = 0.2
 """For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the
 signal comes just before."""
+_TURN_S = 0.002
+"""So long a parked loop goes on at a time."""
 T = TypeVar("T")
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 """What makes the coroutine that is to be done in a loop, once it is begun there: Python tells of each coroutine that
@@ -56,6 +60,11 @@ class Signal:
         """Nothing has been told yet."""
         self._lock = threading.Lock()
         self._lock.acquire()
+
+    @property
+    def is_told(self) -> bool:
+        """Whether it was told, and nobody has waited since."""
+        return not self._lock.locked()
 
     def tell(self) -> None:
         """Let the one who waits go on."""
@@ -180,7 +189,10 @@ class LoopThread:
     """Owns a daemon thread that runs an event loop, uvloop's where that is installed."""
 
     def __init__(self) -> None:
-        """Start the thread. Raises `RuntimeError` where this process can have no further one."""
+        """Start the thread. At the end of the program there is none: the one who asks does what is to be done.
+
+        Raises `RuntimeError` where this process can have no further one.
+        """
         self._process = os.getpid()
         self._ident = 0
         self._is_over = False
@@ -188,15 +200,19 @@ class LoopThread:
         self._is_parked = True
         self.loop = new_loop()
         _running.add(self)
+        if is_over():
+            self._ident = threading.get_ident()
+            return
         # No `threading.Thread`: to start it and to wait for its end take locks in Python, as a future does, and what a
         # signal's handler raises meanwhile leaves them taken for ever. Between these two steps none is noticed.
         self._is_parked = False
         try:
             start_new_thread(self._run, ())
-        except RuntimeError:
-            self._is_parked = True
-            self.stop()
-            raise
+        except RuntimeError as error:
+            self._ident, self._is_parked = threading.get_ident(), True
+            if not is_no_thread_any_more(error):
+                self.stop()
+                raise
 
     def _run(self) -> None:
         self._ident = threading.get_ident()
@@ -232,7 +248,7 @@ class LoopThread:
         """Have it done in the loop, once."""
         if self._is_parked:
             begun.start()
-            self.loop.run_until_complete(begun.is_well())
+            self._go_on(begun.is_well())
         else:
             self.call(begun.start)
 
@@ -245,11 +261,22 @@ class LoopThread:
         begun.wait()
 
     def check_outside(self) -> None:
-        """Raise `Misuse("in-loop")` in the loop's own thread, where nobody can wait for the loop."""
-        if not self._is_parked and threading.get_ident() == self._ident:
+        """Raise `Misuse("in-loop")` in the loop's own thread, where nobody can wait for the loop.
+
+        A parked one goes on in the thread that parked it: raise `Misuse("closed")` in any other.
+        """
+        is_here = threading.get_ident() == self._ident
+        if self._is_parked and not is_here:
+            raise Misuse("closed", "the program has come to its end: only the thread that ends it can go on")
+        if is_here and (not self._is_parked or asyncio._get_running_loop() is not None):
             raise Misuse(
                 "in-loop", "the blocking library cannot be called inside its own event loop: use connect_async there"
             )
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether there is no thread that runs it."""
+        return self._is_parked
 
     @property
     def is_forked(self) -> bool:
@@ -257,8 +284,26 @@ class LoopThread:
         return os.getpid() != self._process
 
     def call(self, then: Callable[[], object]) -> None:
-        """Call `then` in the loop, soon."""
+        """Call `then` in the loop, soon. Raises `Misuse("closed")` in other threads where the program has ended."""
         self.loop.call_soon_threadsafe(then)
+        if self._is_parked and not self.loop.is_running():
+            self._go_on(asyncio.sleep(_TURN_S))
+
+    def wait(self, signal: Signal, timeout_s: float | None = None) -> bool:
+        """Wait until `signal` is told, in the loop or elsewhere; whether it was, in time."""
+        if self._is_parked:
+            self._go_on(_told(signal, timeout_s))
+            timeout_s = 0.0
+        return signal.wait(timeout_s)
+
+    def _go_on(self, until: Coroutine[Any, Any, object]) -> None:
+        """Let the parked loop go on in this thread."""
+        try:
+            self.check_outside()
+        except Misuse:
+            until.close()
+            raise
+        self.loop.run_until_complete(until)
 
     def park(self) -> None:
         """End the thread. What is begun from now on is done at once, by whoever begins it.
@@ -269,6 +314,7 @@ class LoopThread:
             self.call(self.loop.stop)
             if not self._is_over:
                 self._over.wait()
+            self._ident = threading.get_ident()
             self._is_parked = True
 
     def stop(self) -> None:
@@ -280,9 +326,15 @@ class LoopThread:
         _running.discard(self)
 
 
+async def _told(signal: Signal, timeout_s: float | None) -> None:
+    end_s = None if timeout_s is None else time.monotonic() + timeout_s
+    while not signal.is_told and (end_s is None or time.monotonic() < end_s):
+        await asyncio.sleep(_TURN_S)
+
+
 async def opened_in_thread(open_: Callable[[], T], let_go: Callable[[T], object]) -> T:
     """What `open_` opens, in a thread. Nothing stops a thread: who is cancelled lets go of what it has opened."""
-    opening = asyncio.ensure_future(asyncio.to_thread(open_))
+    opening = asyncio.ensure_future(in_thread(open_))
     try:
         return await asyncio.shield(opening)
     except asyncio.CancelledError:
@@ -293,7 +345,7 @@ async def opened_in_thread(open_: Callable[[], T], let_go: Callable[[T], object]
 
 async def closed_in_thread(close: Callable[[], object]) -> None:
     """Do what `close` does, in a thread. Who is cancelled meanwhile waits for its end all the same."""
-    closing = asyncio.ensure_future(asyncio.to_thread(close))
+    closing = asyncio.ensure_future(in_thread(close))
     try:
         await asyncio.shield(closing)
     except asyncio.CancelledError:
@@ -303,14 +355,18 @@ async def closed_in_thread(close: Callable[[], object]) -> None:
 
 async def _undo(opening: asyncio.Future[T], let_go: Callable[[T], object]) -> None:
     with suppress(Exception):
-        await asyncio.to_thread(let_go, await opening)
+        opened = await opening
+        await in_thread(lambda: let_go(opened))
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """A fresh event loop: uvloop's where that is installed, else asyncio's own."""
+    """A fresh event loop: uvloop's where that is installed, else asyncio's own.
+
+    The latter, too, where uvloop is imported first while the interpreter ends: it raises `RuntimeError` then.
+    """
     try:
         import uvloop
-    except ImportError:
+    except (ImportError, RuntimeError):
         return asyncio.new_event_loop()
     loop: asyncio.AbstractEventLoop = uvloop.new_event_loop()
     return loop

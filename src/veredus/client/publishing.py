@@ -189,13 +189,14 @@ class SourceChannel:
                 self._tokens.take_answer(request)
                 self.pump()
             case TellMessage(_, m.Refusal() as refusal):
-                self._be_refused_token(error_of(refusal))
+                self._be_refused(error_of(refusal), self._ask_again)
             case TellMessage(_, m.BatchRefused() as refused):
                 self._handle(BatchRejected(refused.first_number, refused.code, refused.message, refused.last_number))
                 self.pump()
             case TellClosed(_, m.Refusal() | m.Fencing() as cause):
                 self._channel = 0
-                self._be_refused(error_of(cause))
+                self._handle(Detached())
+                self._be_refused(error_of(cause), self._begin_again)
             case TellClosed():
                 self._channel = 0
 
@@ -240,18 +241,10 @@ class SourceChannel:
         self.intake.is_gone = False
         self.pump()
 
-    def _be_refused(self, error: VeredusError) -> None:
-        self._handle(Detached())
+    def _be_refused(self, error: VeredusError, try_again: Callable[[], None]) -> None:
         if error.code in TRANSIENT:
             self.delay = Delay(error.code, error.message)
-            self._connection.call_later(RETRY_S, self._begin_again)
-        else:
-            self.fail(error)
-
-    def _be_refused_token(self, error: VeredusError) -> None:
-        if error.code in TRANSIENT:
-            self.delay = Delay(error.code, error.message)
-            self._connection.call_later(RETRY_S, self._ask_again)
+            self._connection.call_later(RETRY_S, try_again)
         else:
             self.fail(error)
 
@@ -292,7 +285,14 @@ class SourceChannel:
         self.intake.bar()
 
     def finish(self) -> str:
-        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
+        """Send what waits to be sent; then as `pending`."""
+        words = self.pending()
+        if words and self.intake.is_free and not self._spoiled_number:
+            self.intake.release(self.intake.number)
+        return words
+
+    def pending(self) -> str:
+        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
         intake, words = self.intake, self._attaching.words
         is_spoiled = self._spoiled_number > 0 and self._outbox.phase is not Phase.STOPPED
         last = self._spoiled_number - 1 if is_spoiled else intake.number
@@ -301,8 +301,6 @@ class SourceChannel:
             return ""
         if not count:
             return f"a resume token ({words})" if self._tokens.is_wanted and not is_spoiled else ""
-        if intake.is_free and not is_spoiled:
-            intake.release(last)
         return f"{counted(count, 'publication')} ({words}, the last number is {last})"
 
     def leave(self) -> None:

@@ -145,6 +145,8 @@ class RunChannel:
         """Nothing: whoever asks something of a run waits for the answer."""
         return ""
 
+    pending = finish
+
     def detach(self) -> None:
         """Hang on the connection no more."""
         channel, self._channel = self._channel, 0

@@ -31,7 +31,7 @@ from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
 from .filters import Filters
 from .granting import wait_granted
-from .handing import Handing
+from .handed import Handed
 from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
 from .ranges import Range, joined
@@ -42,7 +42,6 @@ from .wanting import Wanted
 HANDED_S = 0.1
 """The node hears this often what was handed out, where nothing else is said that it could go with."""
 Settleable: TypeAlias = Publication | Batch | int
-"""A publication, a batch, or a sequence."""
 
 
 class SubscriptionChannel:
@@ -75,7 +74,7 @@ class SubscriptionChannel:
         self.anew_count = 0
         """How often the subscriber has asked that what was pushed is pushed again; the loop writes it."""
         self.settlings = Settlings()
-        self.handing = Handing()
+        self.handed = Handed()
         self.again: deque[Publication] = deque()
         """What is handed out once more; it outlives a link."""
         self.retry_count = 0
@@ -143,7 +142,7 @@ class SubscriptionChannel:
             case c.TellMessage(_, m.Progress() | m.Gap() | m.End() as message):
                 self._queue(message)
             case c.TellHanded(_, sequence):
-                self.handing.know(sequence)
+                self.handed.know(sequence)
             case c.TellSettled(_, floor, ranges):
                 self._be_settled(joined([(0, floor), *ranges]))
             case c.TellMessage(_, m.Returned(sequence, parked) as returned):
@@ -231,7 +230,7 @@ class SubscriptionChannel:
         written that is done with of what comes now.
         """
         last = sequence - 1
-        self.handing.lose_from(sequence)
+        self.handed.lose_from(sequence)
         self.returns.forget_from(sequence)
         self.settled_floor = min(self.settled_floor, last)
         self._passed = min(self._passed, sequence)
@@ -289,7 +288,7 @@ class SubscriptionChannel:
         self._filters.fail(error)
         self.returns.end()
         self._tell_settled()
-        self.handing.lose_from(0)
+        self.handed.lose_from(0)
         self.is_waiting = False
         self.tell_arrived()
 
@@ -299,11 +298,14 @@ class SubscriptionChannel:
         self.queue.clear()
 
     def finish(self) -> str:
-        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
+        """Send what waits to be sent; then as `pending`."""
         self.pump_settlements()
-        wanted = self.wanted
-        is_settled = self.is_settled(self.settled_of_all)
-        return "" if is_settled else f"settlements (stream {wanted.stream!r}, {wanted.subscriber}/{wanted.name})"
+        return self.pending()
+
+    def pending(self) -> str:
+        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
+        where = f"stream {self.wanted.stream!r}, {self.wanted.subscriber}/{self.wanted.name}"
+        return "" if self.is_settled(self.settled_of_all) else f"settlements ({where})"
 
     def detach(self) -> None:
         """Hang on the connection no more; a durable cursor stays where it is."""
@@ -336,7 +338,7 @@ class SubscriptionChannel:
         if self.failure is not None:
             tell()
         else:
-            self.handing.wait(sequence, tell)
+            self.handed.wait(sequence, tell)
 
     # ── credit and settlements ───────────────────────────────────────────────────────────────────────────────────────
 

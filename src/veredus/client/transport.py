@@ -8,6 +8,7 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import cast
 
 from veredus.kernel.errors import Refused, Unavailable, VeredusError, words_of
@@ -17,6 +18,7 @@ from veredus.protocols.zeps import native
 from veredus.protocols.zeps.client_exchange import FramesReceived
 from veredus.protocols.zeps.frames import ATTACH_OK
 from veredus.protocols.zeps.parsing import FrameParser
+from veredus.runtime.threads import in_thread
 from veredus.runtime.unix_paths import short_enough
 
 from .addresses import Address
@@ -145,14 +147,32 @@ async def open_socket(address: Address, tls: ssl.SSLContext | None, tell: Callab
         if address.path:
             with short_enough(address.path) as path:
                 await loop.create_unix_connection(lambda: node_socket, path)
-        elif address.is_tls:
-            context = tls if tls is not None else ssl.create_default_context()
-            await loop.create_connection(lambda: node_socket, address.host, address.port, ssl=context)
         else:
-            await loop.create_connection(lambda: node_socket, address.host, address.port)
+            context = (tls if tls is not None else ssl.create_default_context()) if address.is_tls else None
+            await _connect(address, context, node_socket)
     if node_socket.is_to_itself:
         raise ConnectionRefusedError(errno.ECONNREFUSED, "no process listens there")
     return node_socket
+
+
+async def _connect(address: Address, tls: ssl.SSLContext | None, node_socket: NodeSocket) -> None:
+    """Connect to a host and port. Raises `OSError`."""
+    loop = asyncio.get_running_loop()
+    try:
+        await loop.create_connection(lambda: node_socket, address.host, address.port, ssl=tls)
+    except RuntimeError:
+        # The interpreter ends, and asyncio's executor looks no name up any more.
+        where = partial(socket.getaddrinfo, address.host, address.port, type=socket.SOCK_STREAM)
+        found = await in_thread(where)
+        name = address.host if tls is not None else None
+        for index, (_, _, _, _, place) in enumerate(found):
+            try:
+                host, port = str(place[0]), address.port
+                await loop.create_connection(lambda: node_socket, host, port, ssl=tls, server_hostname=name)
+                return
+            except OSError:
+                if index + 1 == len(found):
+                    raise
 
 
 def refusal_of(error: BaseException | None) -> Refused | None:

@@ -73,6 +73,7 @@ from .service_manager import ServiceManager
 from .sockets import StreamDoors
 from .stopping import stop_asked
 from .telemetry import TelemetryServer
+from .threads import in_thread
 from .topics_gate import TopicsGate
 from .topics_limits import topics_limits_of
 from .topics_sockets import TopicsSockets
@@ -188,7 +189,7 @@ class Node:
         with suppress(Unavailable):
             await self._settle_journal()
         self.host.stop()
-        await asyncio.to_thread(self._disk.close)
+        await in_thread(self._disk.close)
 
     def _recover(self, directory: Directory) -> tuple[StreamsEngine, Recovered]:
         settings = self.settings
@@ -416,7 +417,7 @@ class Node:
             self.host.stop()
             self._close_links()
             self._close_doors()
-            await asyncio.to_thread(self._disk.close)
+            await in_thread(self._disk.close)
             self._askers.close()
             self._watching.cancel()
             self._directory.close()

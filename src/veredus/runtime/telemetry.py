@@ -31,6 +31,7 @@ from veredus.node.figures import FIGURES, Kind, Reading
 from .binding import Bound
 from .listeners import Arrivals, Listener, Place, tcp_peer_of
 from .logs import Logger
+from .threads import in_thread
 
 CONNECTIONS_MAX = 256
 """Many more than are accepted in one turn: what comes with its connection is answered before it makes room."""
@@ -172,7 +173,7 @@ class TelemetryServer:
         began_ns = self._clock_ns()
         try:
             self._figures.readings = list(self._read())
-            self._rendered = await asyncio.to_thread(generate_latest, self._registry)
+            self._rendered = await in_thread(lambda: generate_latest(self._registry))
         except Exception as error:  # noqa: BLE001 - a figure that cannot be read must not end the loop
             Logger().error("metrics-failed", exc_info=error)
             self._rendered = b""

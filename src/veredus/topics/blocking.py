@@ -12,6 +12,7 @@ from time import sleep
 from types import TracebackType
 from typing import Self
 
+from veredus.client.endings import watch_end
 from veredus.client.loops import Begun, LoopThread, shared_loop
 from veredus.client.other_library import Blocking
 from veredus.kernel.octets import Octets
@@ -61,6 +62,7 @@ class Client(Blocking):
 
         What is raised meanwhile by a signal's handler leaves it closed, to be opened again.
         """
+        watch_end()
         self._await_former()
         home = self._home
         opening = Begun(self._thread.loop, home.open)

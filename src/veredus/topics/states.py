@@ -34,6 +34,7 @@ from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused, Unavailable
 from veredus.kernel.events import DeadlineReached
 from veredus.kernel.gathered import Gathered
+from veredus.kernel.last import is_no_thread_any_more, too_late
 from veredus.protocols.topics.client_state import ClientState
 from veredus.runtime.clocks import read_clocks
 from veredus.runtime.directory import Directory, open_directory, sync_directory, unusable, user_of
@@ -99,12 +100,17 @@ class States:
     async def open(self) -> None:
         """Take the directory, made where there is none, and read what is in it.
 
-        Raises `Refused("client-in-use")`, which names the process that has it, and what recovery raises.
+        Raises `Refused("client-in-use")`, which names the process that has it, what recovery raises, and
+        `Misuse("closed")` in a handler of `atexit` where no thread can be started any more.
         """
         self._loop = asyncio.get_running_loop()
         self._directory, recovered = await opened_in_thread(self._recover, lambda opened: opened[0].close())
         self._journal = Log(SETTINGS, recovered)
-        self._disk = Disk(self.path, self._post, self._fail_from_thread, SETTINGS.held_back_size)
+        try:
+            self._disk = Disk(self.path, self._post, self._fail_from_thread, SETTINGS.held_back_size)
+        except RuntimeError as error:
+            self._directory.close()
+            raise (too_late("client of topics") if is_no_thread_any_more(error) else error) from None
         self._wake_in_time()
 
     def of(self, client: str, topic: str) -> ClientState:

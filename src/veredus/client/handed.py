@@ -1,0 +1,39 @@
+"""Who waits until the node knows what is about to be handed out; see invariant (2) of `veredus.client.feed`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from .publishing import Waiter
+
+
+class Handed:
+    """Owns up to where the node knows what was handed out, and who waits for that; lives in the loop."""
+
+    __slots__ = ("_waiters", "known_to")
+
+    def __init__(self) -> None:
+        """The node knows of nothing."""
+        self.known_to = 0
+        self._waiters: list[tuple[int, Waiter]] = []
+
+    def wait(self, sequence: int, tell: Waiter) -> None:
+        """Call `tell` once the node knows that all up to `sequence` is about to be handed out; at once if it does."""
+        self._waiters.append((sequence, tell))
+        self._tell(lambda wanted: wanted <= self.known_to)
+
+    def know(self, sequence: int) -> None:
+        """The node knows up to there."""
+        self.known_to = max(self.known_to, sequence)
+        self._tell(lambda wanted: wanted <= self.known_to)
+
+    def lose_from(self, sequence: int) -> None:
+        """What lies from there on is gone, or all of it with 0: the node never knows, and nobody waits for it."""
+        self.known_to = min(self.known_to, max(0, sequence - 1))
+        self._tell(lambda wanted: wanted >= sequence)
+
+    def _tell(self, is_over: Callable[[int], bool]) -> None:
+        over = [tell for wanted, tell in self._waiters if is_over(wanted)]
+        self._waiters = [waiter for waiter in self._waiters if not is_over(waiter[0])]
+        for tell in over:
+            tell()

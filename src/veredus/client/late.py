@@ -1,0 +1,82 @@
+"""What is published or settled behind the end of the program: no thread sends it, so each call waits until it is known.
+
+Handlers of `atexit` run there that were registered before `import veredus`, as that of `logging` often is; and threads
+that a child of `multiprocessing` has left running.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from typing import Protocol
+from weakref import WeakSet
+
+from veredus.delivery.cutting import Publications
+from veredus.kernel.errors import Unavailable
+from veredus.kernel.last import is_over
+from veredus.kernel.octets import Octets
+
+from .connection import FINISH_STEP_S, FINISH_TIMEOUT_S
+from .given import Attributes, EventTime
+from .intake import Intake
+from .loops import LoopThread
+
+_intakes: WeakSet[Intake] = WeakSet()
+
+
+class Finishing(Protocol):
+    """What has something to send."""
+
+    def finish(self) -> str:
+        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
+
+
+class LateIntake(Intake):
+    """An intake whose calls return when the stream has what they publish."""
+
+    __slots__ = ()
+
+    def put(
+        self,
+        key: bytes | str,
+        body: Octets | str,
+        attributes: Attributes | None = None,
+        event_time: EventTime | None = None,
+    ) -> int:
+        """As `Publisher.publish`. Raises `Unavailable("in-doubt")` as well."""
+        number = super().put(key, body, attributes, event_time)
+        self.confirm(number)
+        return number
+
+    def _put_publications(self, publications: Publications, size: int) -> int:
+        number = super()._put_publications(publications, size)
+        self.confirm(number)
+        return number
+
+
+def watch(intake: Intake) -> None:
+    """See that this intake confirms what it takes, once the program has come to its end."""
+    _intakes.add(intake)
+    if is_over():
+        intake.__class__ = LateIntake
+
+
+def confirm_from_now_on() -> None:
+    """The program has come to its end."""
+    for intake in list(_intakes):
+        intake.__class__ = LateIntake
+
+
+def finish(thread: LoopThread, what: Finishing) -> None:
+    """Wait until the node has confirmed what there is to send. Raises `Unavailable("in-doubt")` after 5 s."""
+    words = thread.run(partial(_finished, what))
+    if words:
+        raise Unavailable("in-doubt", f"the program ends, and the node has not confirmed {words}")
+
+
+async def _finished(what: Finishing) -> str:
+    loop = asyncio.get_running_loop()
+    end_s = loop.time() + FINISH_TIMEOUT_S
+    while (words := what.finish()) and loop.time() < end_s:
+        await asyncio.sleep(FINISH_STEP_S)
+    return words

@@ -1,0 +1,92 @@
+"""A child of `multiprocessing` that ends without closing what it opened loses nothing in silence."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.processes import ended
+from veredus.client.embedded import Embedded
+
+LIFE_S = 20.0
+CHILD = """
+import atexit, multiprocessing, sys, threading, time
+from concurrent.futures import ProcessPoolExecutor
+import veredus
+
+address, stream, method, work = sys.argv[1:]
+publisher = None
+
+def publish(count=1000):
+    global publisher
+    if publisher is None:
+        publisher = veredus.connect(address).publisher(stream)
+    for number in range(count):
+        publisher.publish("k", b"%d" % number)
+    return publisher.number
+
+def publish_at_exit():
+    publish(1)
+    atexit.register(publish, 999)  # runs in the children that spawn makes, and in no other
+
+def publish_in_thread():
+    publish(1)
+    threading.Thread(target=lambda: time.sleep(0.3) or publish(9)).start()
+
+def publish_inside():
+    node = veredus.embedded()
+    print(node.served.directory.parent)
+    node.publisher("s").publish("k", b"")
+
+if __name__ == "__main__":
+    context = multiprocessing.get_context(method)
+    if work == "pool":
+        with ProcessPoolExecutor(1, context) as pool:
+            print(list(pool.map(publish, [500, 500])))
+    else:
+        child = context.Process(target=globals()[work])
+        child.start()
+        child.join()
+        print(child.exitcode)
+"""
+
+
+def said_by(directory: Path, *arguments: str) -> tuple[int, str, str]:
+    """How a program ended that has such a child, and what both have said."""
+    program = directory / "program.py"
+    program.write_text(CHILD)
+    done = ended([sys.executable, str(program), *arguments], life_s=LIFE_S)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
+def test_it_has_published_all(node: Embedded, stream: str, tmp_path: Path, method: str) -> None:
+    node.streams.create(stream)
+    assert said_by(tmp_path, node.served.address, stream, method, "publish") == (0, "0\n", "")
+    assert node.streams.show(stream)["head"] == 1000
+
+
+@pytest.mark.parametrize("method", ["fork", "forkserver"])
+def test_so_has_a_worker_of_a_pool(node: Embedded, stream: str, tmp_path: Path, method: str) -> None:
+    node.streams.create(stream)
+    assert said_by(tmp_path, node.served.address, stream, method, "pool") == (0, "[500, 1000]\n", "")
+    assert node.streams.show(stream)["head"] == 1000
+
+
+def test_so_have_its_handlers_of_atexit_where_python_runs_them(node: Embedded, stream: str, tmp_path: Path) -> None:
+    node.streams.create(stream)
+    assert said_by(tmp_path, node.served.address, stream, "spawn", "publish_at_exit") == (0, "0\n", "")
+    assert node.streams.show(stream)["head"] == 1000
+
+
+def test_so_has_a_thread_that_it_leaves_running(node: Embedded, stream: str, tmp_path: Path) -> None:
+    node.streams.create(stream)
+    assert said_by(tmp_path, node.served.address, stream, "fork", "publish_in_thread") == (0, "0\n", "")
+    assert node.streams.show(stream)["head"] == 10
+
+
+def test_its_embedded_node_is_stopped(tmp_path: Path) -> None:
+    code, said, told = said_by(tmp_path, "", "", "fork", "publish_inside")
+    directory, exitcode = said.splitlines()
+    assert (code, exitcode, told) == (0, "0", "")
+    assert not Path(directory).exists()

@@ -1,0 +1,128 @@
+"""What hangs on a loop that is closed, stopped, or run by nobody is sent at the end of the program, or named there."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.client.cutter import Cutter
+from tests.processes import Child, ended
+from veredus.client.embedded import Embedded
+
+LIFE_S = 15.0
+MAIN = """
+import asyncio, sys, threading, veredus
+
+async def main(count=1000):
+    node = await veredus.connect_async(sys.argv[1])
+    publisher = await node.publisher(sys.argv[2], source="a")
+    for number in range(count):
+        publisher.publish_nowait("k", b"%d" % number)
+    return publisher
+
+loop = asyncio.new_event_loop()
+"""
+NOBODY = MAIN + "publisher = loop.run_until_complete(main())\n"
+STOPPED = (
+    MAIN
+    + """
+thread = threading.Thread(target=loop.run_forever)
+thread.start()
+asyncio.run_coroutine_threadsafe(main(), loop).result()
+loop.call_soon_threadsafe(loop.stop)
+thread.join()
+"""
+)
+FOREVER = (
+    MAIN
+    + """
+threading.Thread(target=loop.run_forever, daemon=True).start()
+publisher = asyncio.run_coroutine_threadsafe(main(), loop).result()
+"""
+)
+OF_UVLOOP = "import uvloop, asyncio\nasyncio.set_event_loop_policy(uvloop.EventLoopPolicy())\n"
+HANDLER = (
+    MAIN
+    + """
+import atexit
+publisher = loop.run_until_complete(main(count=999))
+@atexit.register
+def goodbye():
+    async def publish():
+        return await publisher.wait(await publisher.publish("k", b"x"))
+    assert loop.run_until_complete(publish()).number == 1000
+"""
+)
+
+
+@pytest.mark.parametrize("program", [NOBODY, STOPPED, FOREVER, OF_UVLOOP + NOBODY, OF_UVLOOP + STOPPED, HANDLER])
+def test_what_is_pending_in_a_loop_that_was_not_closed_is_sent(node: Embedded, stream: str, program: str) -> None:
+    node.streams.create(stream)
+    done = ended([sys.executable, "-c", program, node.served.address, stream], life_s=LIFE_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert node.streams.show(stream)["head"] == 1000
+
+
+LOST = (
+    MAIN
+    + """
+from veredus.client import endings
+endings.FINISH_TIMEOUT_S = 0.2
+{runs}
+print("ready", flush=True)
+sys.stdin.readline()
+{publishes}
+"""
+)
+OF_NOBODY = LOST.format(
+    runs="publisher = loop.run_until_complete(main(count=1))",
+    publishes="""
+async def publish():
+    await publisher.publish("k", b"")
+loop.run_until_complete(publish())
+""",
+)
+OF_A_THREAD = LOST.format(
+    runs="""
+threading.Thread(target=loop.run_forever, daemon=True).start()
+publisher = asyncio.run_coroutine_threadsafe(main(count=1), loop).result()
+""",
+    publishes="""
+async def publish():
+    await publisher.publish("k", b"")
+asyncio.run_coroutine_threadsafe(publish(), loop).result()
+""",
+)
+
+
+CLOSED = OF_NOBODY + "loop.close()\n"
+DROPPED = CLOSED + "del loop, publisher\nimport gc; gc.collect()\n"
+RECONNECTED = CLOSED + "own = veredus.embedded()\n"
+
+
+@pytest.mark.parametrize(
+    ("program", "why"),
+    [
+        (OF_NOBODY, "the program ends"),
+        (OF_A_THREAD, "the program ends"),
+        (CLOSED, "the program ends"),
+        (OF_UVLOOP + CLOSED, "the program ends"),
+        (DROPPED, "the program ends"),
+        (RECONNECTED, "an event loop was closed"),
+    ],
+    ids=["nobody", "thread", "closed", "uvloop", "dropped", "reconnected"],
+)
+def test_what_cannot_be_sent_is_named_once(node: Embedded, stream: str, program: str, why: str) -> None:
+    with Cutter(node.served.address) as cutter:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with Child([sys.executable, "-c", program, cutter.address, stream], **pipes) as child:
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            cutter.is_open = False
+            cutter.cut()
+            _, told = child.communicate(b"\n")
+        assert child.returncode == 0
+        named = [line for line in told.decode().splitlines() if line.startswith("veredus: ")]
+        assert len(named) == 1
+        assert f"{why}, and the node has not confirmed" in named[0]
+        assert f"(stream {stream!r}, source 'a', the last number is 2)" in named[0]
