@@ -383,7 +383,7 @@ class Feeding:
             next_sequence = min(next_sequence, flow.end)
         if next_sequence > flow.position:
             self._orders.say(PushGap(flow.session, flow.position, next_sequence, code))
-            flow.skip_to(next_sequence, is_trimmed=code == "trimmed")
+            flow.skip_to(next_sequence)
             self._cursors.note_moved(flow.subscription)
 
 

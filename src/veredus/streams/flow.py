@@ -322,7 +322,7 @@ class Flow:
             self._announced[source_id] = None
             names.append((source_id, self.stream.source_names.get(source_id, "")))
 
-    def skip_to(self, position: int, is_trimmed: bool) -> None:
+    def skip_to(self, position: int) -> None:
         """Nothing from the flow's position to before `position` can be had: go on there.
 
         Its subscriber settles that like what was pushed, once the application knows.
@@ -330,7 +330,5 @@ class Flow:
         before = self.position
         self._pass_to(position)
         if self.subscription is not None:
-            if is_trimmed or self.legs:
-                self.subscription.tries.drop(0 if is_trimmed else before, position - 1)
             self.subscription.miss(before, position - 1)
         self._turn()
