@@ -41,9 +41,7 @@ class Writing(Protocol):
 class Unwritten:
     """Owns which connections something waits to be written to, and the budget of that."""
 
-    def __init__(
-        self, loop: asyncio.AbstractEventLoop, limits: SendLimits, tell: Callable[[int, str], object]
-    ) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: SendLimits, tell: Callable[[int, str], object]) -> None:
         """Nothing waits; `limits` bound what does. `tell` hears which connection is closed for it, and why."""
         self.budget = SendBudget(limits)
         self._loop = loop
