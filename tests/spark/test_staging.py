@@ -63,13 +63,16 @@ def test_a_commit_that_is_asked_for_again_does_nothing(
     assert bodies(node, stream) == [b"a"]
 
 
-def test_a_refusal_for_a_sink_names_the_stream_that_the_user_named(options: WriteOptions, stream: str) -> None:
+def test_a_refusal_for_a_sink_names_the_stream_that_the_user_named_or_says_that_the_rows_name_them(
+    options: WriteOptions, stream: str
+) -> None:
     def refused(_: veredus.Node) -> None:
         raise Refused("forbidden", "spark may not publish on sink 'spark/1'", kind="sink", name="spark/1")
 
-    with pytest.raises(Refused, match=rf"^stream '{stream}': spark may not publish") as caught:
-        patiently(options.node, refused)
-    assert caught.value.details == {"kind": "sink", "name": "spark/1"}
+    for named, said in ((stream, f"stream '{stream}'"), ("", "the streams that are named in the rows")):
+        with pytest.raises(Refused, match=rf"^{said}: spark may not publish") as caught:
+            patiently(replace(options.node, stream=named), refused)
+        assert caught.value.details == {"kind": "sink", "name": "spark/1"}
 
 
 def test_a_batch_that_comes_again_with_other_rows_is_refused_by_what_its_tasks_saw(
