@@ -180,14 +180,15 @@ def test_a_querys_sink_is_named_by_its_id() -> None:
     assert sink_of(QUERY) == "spark/80000000-0000-0000-0000-000000000000"
 
 
-def test_rows_for_more_streams_than_a_task_can_write_to_are_refused_with_what_to_do(sink: str) -> None:
+def test_rows_for_more_streams_than_a_task_can_write_to_are_refused_with_what_to_do_and_what_stays(sink: str) -> None:
     with veredus.embedded(limits={"channels_max": 8}) as small:
         options = write_options({"address": small.served.address})
         names = [f"stream-{index}" for index in range(9)]
         with (
             small.sink(sink).open_run(START) as run,
-            pytest.raises(Refused, match="more than 7 streams: repart") as caught,
+            pytest.raises(Refused, match=r"more than 7 streams: repart.*new streams have been created") as caught,
         ):
             stage_rows(options, sink, run, [pa.RecordBatch.from_pydict({"stream": names, "body": names})])
         assert caught.value.code == "too-many-channels"
         assert small.sinks.stages() == []
+        assert [(shown["name"], shown["head"]) for shown in small.streams.list()] == [(name, 0) for name in names[:7]]

@@ -122,7 +122,7 @@ def _stage_of(run: veredus.Run, stream: str, timeout_s: float, count: int) -> ve
             raise
         message = (
             f"a task has rows for more than {count} streams: repartition the rows by their stream into more tasks, or"
-            " raise limits.channels_max"
+            " raise limits.channels_max. Nothing was written, but new streams have been created, and stay without rows"
         )
         raise Refused(error.code, message) from None
 
