@@ -1,14 +1,18 @@
 """A write without the name of a sink leaves nothing at the node, once it has ended."""
 
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as f
 from pyspark.sql.types import StringType
 
 import veredus
 from veredus import Embedded
+from veredus.spark.options import write_options
+from veredus.spark.writer import StageWriter
 
 from .conftest import Rig, numbered
 
@@ -40,6 +44,43 @@ def test_a_write_that_succeeds_or_fails_leaves_no_sink(rig: Rig) -> None:
     while sinks(rig) and time.monotonic() < until_s:
         time.sleep(0.1)
     assert (sinks(rig), rig.node.sinks.stages(), len(rig.bodies())) == ([], [], 100)
+
+
+def broken_off(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    yield from batches
+    raise ValueError("broken off")
+
+
+def sleeping(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        time.sleep(3)
+        yield batch
+
+
+def test_attempts_that_begin_behind_the_end_of_a_failed_or_cancelled_write_open_no_sink(rig: Rig) -> None:
+    rows = numbered(rig, 100)
+    for _ in range(2):
+        with pytest.raises(Exception, match="broken off"):
+            rig.write(rows.mapInArrow(broken_off, rows.schema))
+    cancel = threading.Timer(2, rig.spark.sparkContext.cancelAllJobs)
+    cancel.start()
+    with pytest.raises(Exception, match=r"(?i)cancel"):
+        rig.write(rows.mapInArrow(sleeping, rows.schema))
+    cancel.join()
+    time.sleep(LEASE_S / 2)
+    assert (sinks(rig), rig.node.sinks.stages()) == ([], [])
+
+
+def test_an_attempt_that_gets_no_rows_opens_nothing_again_that_the_driver_has_removed(rig: Rig) -> None:
+    def given_up() -> Iterator[pa.RecordBatch]:
+        raise ValueError("given up")
+        yield
+
+    writer = StageWriter.opened(write_options(rig.options()))
+    writer.abort([None])
+    with pytest.raises(ValueError, match="given up"):
+        writer.write(given_up())
+    assert sinks(rig) == []
 
 
 @pytest.mark.slow

@@ -36,3 +36,9 @@ def test_what_was_trimmed_before_it_was_read_is_no_lag() -> None:
         end = {} if read_to is None else {"a": StreamOffset("a", "00", read_to, 1)}
         source = {"endOffset": stored_of(end), "latestOffset": stored_of({"a": kept})}
         assert lag_of({"sources": [source]}) == {"a": lag}
+
+
+def test_of_a_stream_that_was_made_again_all_is_waiting_until_a_batch_has_taken_of_it() -> None:
+    read, new = StreamOffset("a", "00", 101, 1), StreamOffset("a", "01", 4, 1)
+    source = {"endOffset": stored_of({"a": read}), "latestOffset": stored_of({"a": new})}
+    assert lag_of({"sources": [source]}) == {"a": 3}

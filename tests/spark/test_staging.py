@@ -63,13 +63,16 @@ def test_a_commit_that_is_asked_for_again_does_nothing(
     assert bodies(node, stream) == [b"a"]
 
 
-def test_a_refusal_for_a_sink_names_the_stream_that_the_user_named(options: WriteOptions, stream: str) -> None:
+def test_a_refusal_for_a_sink_names_the_stream_that_the_user_named_or_says_that_the_rows_name_them(
+    options: WriteOptions, stream: str
+) -> None:
     def refused(_: veredus.Node) -> None:
         raise Refused("forbidden", "spark may not publish on sink 'spark/1'", kind="sink", name="spark/1")
 
-    with pytest.raises(Refused, match=rf"^stream '{stream}': spark may not publish") as caught:
-        patiently(options.node, refused)
-    assert caught.value.details == {"kind": "sink", "name": "spark/1"}
+    for named, said in ((stream, f"stream '{stream}'"), ("", "the streams that are named in the rows")):
+        with pytest.raises(Refused, match=rf"^{said}: spark may not publish") as caught:
+            patiently(replace(options.node, stream=named), refused)
+        assert caught.value.details == {"kind": "sink", "name": "spark/1"}
 
 
 def test_a_batch_that_comes_again_with_other_rows_is_refused_by_what_its_tasks_saw(
@@ -177,14 +180,15 @@ def test_a_querys_sink_is_named_by_its_id() -> None:
     assert sink_of(QUERY) == "spark/80000000-0000-0000-0000-000000000000"
 
 
-def test_rows_for_more_streams_than_a_task_can_write_to_are_refused_with_what_to_do(sink: str) -> None:
+def test_rows_for_more_streams_than_a_task_can_write_to_are_refused_with_what_to_do_and_what_stays(sink: str) -> None:
     with veredus.embedded(limits={"channels_max": 8}) as small:
         options = write_options({"address": small.served.address})
         names = [f"stream-{index}" for index in range(9)]
         with (
             small.sink(sink).open_run(START) as run,
-            pytest.raises(Refused, match="more than 7 streams: repart") as caught,
+            pytest.raises(Refused, match=r"more than 7 streams: repart.*new streams have been created") as caught,
         ):
             stage_rows(options, sink, run, [pa.RecordBatch.from_pydict({"stream": names, "body": names})])
         assert caught.value.code == "too-many-channels"
         assert small.sinks.stages() == []
+        assert [(shown["name"], shown["head"]) for shown in small.streams.list()] == [(name, 0) for name in names[:7]]

@@ -2,6 +2,7 @@
 
 import time
 import venv
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -207,6 +208,21 @@ def test_a_query_that_starts_inserts_nothing_into_the_map_that_it_shares_with_ot
     rig.run(rig.read_stream())
     assert rows_of(rig) == list(range(1, 11))
     assert set(shared) == names
+
+
+def test_a_thread_that_registers_the_session_reads_and_writes_like_the_one_that_made_it(rig: Rig) -> None:
+    rig.publish(10)
+    given = dict(rig.spark.sparkContext.environment)
+
+    def work(number: int) -> None:
+        register(rig.spark)
+        rig.write(rig.read("key string, body string"), stream=f"{rig.stream}-batch")
+        rig.run(rig.read_stream("key string"), to=f"{rig.stream}-query", checkpoint=f"checkpoint-{number}")
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(work, range(2))) == [None, None]
+    assert [len(rig.bodies(f"{rig.stream}-{kind}")) for kind in ("batch", "query")] == [20, 20]
+    assert dict(rig.spark.sparkContext.environment) == given
 
 
 def test_workers_without_the_package_are_warned_of_with_the_cure(

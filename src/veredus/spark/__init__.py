@@ -1,7 +1,8 @@
 """Veredus as a data source of Spark: `format("veredus")`, batch and streaming, reading and writing.
 
 Spark finds it by itself where the package is installed. `register(spark)` makes it known to one session in any case,
-and must have been called before several streaming queries of a session are started at once.
+must have been called before several streaming queries of a session are started at once, and lets a thread write that
+did not make the session.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from threading import Lock
 
 from veredus.kernel.extras import without_spark
 
@@ -29,11 +31,16 @@ __all__ = ["VeredusDataSource", "lag_of", "read_to_of", "register"]
 
 _PUT_BY_SPARK = ("SPARK_LOCAL_DIRS", "SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE", "SPARK_PYTHON_RUNTIME")
 """What Spark's PythonStreamingSourceRunner puts into its source's environment whenever a query starts."""
+_registering = Lock()
+"""Held while the environment of the context is another one than its users'."""
 _FINDS_VEREDUS = "import importlib.util, sys; sys.exit(importlib.util.find_spec('veredus') is None)"
 
 
 def register(spark: SparkSession) -> None:
-    """Make the format `veredus` known to this session.
+    """Make the format `veredus` known to this session, and the session the active one of the calling thread.
+
+    To write, Spark looks for a data source in the active session of the calling thread, and in that alone: a thread
+    that did not make the session finds none until it has called this.
 
     All queries of a data source share one map of its environment, and each query's thread puts variables into it
     without a lock: two that insert the same one at once leave a map that says it holds more than it does, and no task
@@ -46,14 +53,17 @@ def register(spark: SparkSession) -> None:
         spark.dataSource.register(VeredusDataSource)
         return
     _check_python(spark.sparkContext.pythonExec)
-    environment = spark.sparkContext.environment
-    before = dict(environment)
-    environment.update(dict.fromkeys(_PUT_BY_SPARK, ""))
-    try:
-        spark.dataSource.register(VeredusDataSource)
-    finally:
-        environment.clear()
-        environment.update(before)
+    with _registering:
+        environment = spark.sparkContext.environment
+        before = dict(environment)
+        environment.update(dict.fromkeys(_PUT_BY_SPARK, ""))
+        try:
+            spark.dataSource.register(VeredusDataSource)
+        finally:
+            environment.clear()
+            environment.update(before)
+    # As `createDataFrame` does; PySpark offers it by no name of its own.
+    SparkSession._get_j_spark_session_class(spark._jvm).setActiveSession(spark._jsparkSession)
 
 
 def _check_python(python: str) -> None:

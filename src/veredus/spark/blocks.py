@@ -13,10 +13,10 @@ from veredus.delivery.joining import joined_columns
 from veredus.delivery.publication import Columns
 from veredus.kernel.errors import InvariantBroken, PeerFault, Refused, Unavailable
 
-from .connections import patiently, view_of
+from .connections import StreamView, patiently, view_of
 from .offsets import Block, StreamOffset, check_range
 from .options import ReadOptions
-from .places import check_gone, lost
+from .places import check_gone, check_replaced, lost, replaced
 from .schema import ROWS_COUNT_MIN, ROWS_SIZE_MIN, Origin, Taken
 
 _GONE = ("unknown-stream", "stream-deleted")
@@ -37,9 +37,12 @@ def read_block(
     try:
         yield from _read(options, block, incarnation, is_fitting)
     except Refused as refused:
-        if refused.code not in _GONE:
+        if refused.code in _GONE:
+            check_gone(options)
+        elif refused.code == "stream-replaced":
+            check_replaced(options)
+        else:
             raise
-        check_gone(options)
 
 
 def _read(
@@ -124,14 +127,13 @@ def _subscribed(
     node: veredus.Node, options: ReadOptions, block: Block, incarnation: str, missing: list[veredus.Gap]
 ) -> veredus.Subscription:
     """A subscription to the block; to this incarnation, since it is still there after the subscription was granted."""
-    stream = options.node.stream
     missing.clear()
-    view = view_of(node, stream)
+    view = _view_of(node, options, incarnation)
     if view.floor > block.first:
         missing.append(veredus.Gap(block.first, min(view.floor, block.until), "trimmed"))
         _check_gaps(options, missing)
     subscription = node.subscribe(
-        stream,
+        options.node.stream,
         start=veredus.at(max(block.first, view.floor)),
         until=block.until,
         keys=options.filter.keys or None,
@@ -140,13 +142,23 @@ def _subscribed(
         on_gap=missing.append,
     )
     try:
-        view = view_of(node, stream)
-        first, until = (StreamOffset(stream, incarnation, place, block.first) for place in (block.first, block.until))
-        check_range(first, until, stream, view.incarnation, view.head)
+        view = _view_of(node, options, incarnation)
+        first, until = (
+            StreamOffset(options.node.stream, incarnation, place, block.first) for place in (block.first, block.until)
+        )
+        check_range(first, until, view.head)
     except BaseException:
         subscription.close()
         raise
     return subscription
+
+
+def _view_of(node: veredus.Node, options: ReadOptions, incarnation: str) -> StreamView:
+    """The stream as it is now. Raises `Refused("stream-replaced")` where it is another one."""
+    view = view_of(node, options.node.stream)
+    if view.incarnation != incarnation:
+        raise replaced(options)
+    return view
 
 
 def _batches(subscription: veredus.Subscription, options: ReadOptions) -> Iterator[veredus.Batch]:

@@ -108,7 +108,7 @@ def patiently(options: NodeOptions, ask: Callable[[veredus.Node], R]) -> R:
                 raise
             _forget(options)
             if error.code == "forbidden" and error.details.get("kind") == "sink":
-                raise Refused(error.code, f"stream {options.stream!r}: {error.message}", **error.details) from error
+                raise Refused(error.code, f"{options.written}: {error.message}", **error.details) from error
             raise
 
 

@@ -28,6 +28,8 @@ class StreamOffset:
     began: int
     terms: Terms = ()
     """Those of the stream when this was planned, for what was read may be lost since; none where they are not known."""
+    is_passed: bool = False
+    """Whether the stream was gone, or another one had its name, and the query was allowed to go on without it."""
 
     @property
     def is_initial(self) -> bool:
@@ -54,6 +56,7 @@ class _StoredOffset(msgspec.Struct, forbid_unknown_fields=True):
     incarnation: str
     sequence: int
     terms: Terms = ()
+    passed: bool = False
 
 
 class _StoredOffsets(msgspec.Struct, forbid_unknown_fields=True):
@@ -67,8 +70,9 @@ def stored_of(offsets: Offsets) -> Stored:
 
 def _stored(at: StreamOffset) -> Stored:
     stored: Stored = {"began": at.began, "incarnation": at.incarnation, "sequence": at.sequence}
-    # As versions stored it that knew no terms.
-    return stored | ({"terms": [list(term) for term in at.terms]} if at.terms else {})
+    # As versions stored it that knew no terms, and passed over no stream.
+    stored |= {"terms": [list(term) for term in at.terms]} if at.terms else {}
+    return stored | ({"passed": True} if at.is_passed else {})
 
 
 def offsets_of(stored: Mapping[str, object]) -> Offsets:
@@ -79,7 +83,8 @@ def offsets_of(stored: Mapping[str, object]) -> Offsets:
         message = f"the checkpoint holds {dict(stored)!r}, which is not an offset of a Veredus stream"
         raise Refused("bad-offset", message) from None
     return {
-        name: StreamOffset(name, at.incarnation, at.sequence, at.began, at.terms) for name, at in found.streams.items()
+        name: StreamOffset(name, at.incarnation, at.sequence, at.began, at.terms, at.passed)
+        for name, at in found.streams.items()
     }
 
 
@@ -88,36 +93,24 @@ def started_as(start: StreamOffset | None, end: StreamOffset) -> StreamOffset:
 
     Spark asks anew where a query begins whose first batch was not committed, and the answer may have changed: by what
     was trimmed or appended meanwhile. The end of that batch was kept, and says where it began. So it is too with a
-    stream that was not there before.
+    stream that was not there before, also where another one had its name.
     """
-    if start is None or (start.is_initial and start.incarnation == end.incarnation):
+    if start is None or start.is_initial or start.incarnation != end.incarnation:
         return replace(end, sequence=end.began)
     return start
 
 
-def check_range(start: StreamOffset, end: StreamOffset, stream: str, incarnation: str, head: int) -> None:
-    """Raise `Refused` unless the range can be read from the stream as it is now.
-
-    Codes: `stream-replaced` for another stream or incarnation than the checkpoint's, `bad-offset` for an end below the
-    start or beyond the newest row, which a node that lost its journal would have.
+def check_range(start: StreamOffset, end: StreamOffset, head: int) -> None:
+    """Raise `Refused("bad-offset")` for an end below the start or beyond the newest row, which a node that lost its
+    journal would have.
     """
-    for offset in (start, end):
-        if offset.stream != stream:
-            raise other_stream(offset.stream, stream)
-        if offset.incarnation != incarnation:
-            raise Refused(
-                "stream-replaced",
-                f"stream {stream!r} was deleted and created again since the checkpoint was written: it has"
-                " other rows now; use another checkpointLocation to read them",
-                stream=stream,
-            )
     if end.sequence < start.sequence:
         raise Refused("bad-offset", f"the range to read ends at {end.sequence}, before its start {start.sequence}")
     if end.sequence > head + 1:
         raise Refused(
             "bad-offset",
-            f"the checkpoint contains sequence {end.sequence - 1} of stream {stream!r}, but the newest one of the node"
-            f" is {head}: was its journal put back to an earlier state?",
+            f"the checkpoint contains sequence {end.sequence - 1} of stream {end.stream!r}, but the newest one of the"
+            f" node is {head}: was its journal put back to an earlier state?",
             head=head,
         )
 

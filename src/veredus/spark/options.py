@@ -70,6 +70,11 @@ class NodeOptions:
     ca_file: str | None
     timeout_seconds: int
 
+    @property
+    def written(self) -> str:
+        """What is written to, as a message names it."""
+        return f"stream {self.stream!r}" if self.stream else "the streams that are named in the rows"
+
 
 @dataclass(frozen=True)
 class StartAtSequence:

@@ -9,7 +9,7 @@ import veredus
 from veredus.kernel.errors import Refused
 from veredus.kernel.terms import parted_at
 
-from .connections import StreamView, patiently, selects
+from .connections import StreamView, patiently, selects, view_of
 from .offsets import Offsets, StreamOffset
 from .options import ReadOptions, StartAtHead, StartAtSequence, StartAtTime
 
@@ -82,6 +82,21 @@ def begun_us(node: veredus.Node, options: ReadOptions, views: Mapping[str, Strea
     )
 
 
+def same_stream(options: ReadOptions, at: StreamOffset, view: StreamView | None) -> StreamView | None:
+    """The stream of an offset as it is now; None where it is gone, or another one has its name, and the reader goes on
+    without it. `view`: what has the name now, None for nothing.
+
+    Raises `Refused` if the reader minds: `data-loss`, or `stream-replaced`, which the reader of one stream always does.
+    """
+    if view is not None and view.incarnation == at.incarnation:
+        return view
+    if not at.is_passed and view is None:
+        check_gone(options)
+    elif not at.is_passed:
+        check_replaced(options)
+    return None
+
+
 def check_gone(options: ReadOptions) -> None:
     """Raise `Refused("data-loss")` for a stream that was read and does not exist any more, or that the options do not
     select any more, if the reader minds.
@@ -93,6 +108,31 @@ def check_gone(options: ReadOptions) -> None:
     if options.streams and not selects(options.streams, stream):
         what = f"the option `streams` does not select {stream!r}, which this query has read"
     raise Refused("data-loss", f"{what}: to go on without it, set the option `failOnDataLoss` to false", stream=stream)
+
+
+def check_replaced(options: ReadOptions) -> None:
+    """Raise `Refused("stream-replaced")` for a stream that was read and deleted, and whose name another one has, if the
+    reader minds. The reader of one stream has nothing to go on with.
+    """
+    if options.fails_on_data_loss or not options.streams:
+        raise replaced(options)
+
+
+def replaced(options: ReadOptions) -> Refused:
+    """What is said when another stream has the name of one that was read."""
+    stream = options.node.stream
+    cure = (
+        "to go on without what was not read of the former one, and to read the new one from its beginning, start the"
+        " query once with the option `failOnDataLoss` set to false"
+        if options.streams
+        else "use another checkpointLocation to read them"
+    )
+    return Refused(
+        "stream-replaced",
+        f"stream {stream!r} was deleted and created again since the checkpoint was written: it has other rows now;"
+        f" {cure}",
+        stream=stream,
+    )
 
 
 def check_kept(options: ReadOptions, first: int, view: StreamView) -> None:
@@ -107,7 +147,7 @@ def still_there(options: ReadOptions, at: StreamOffset, view: StreamView) -> Str
     Raises `Refused("data-loss")` if there is such and the reader minds.
     """
     lost_from = parted_at(at.terms, view.terms)
-    if at.incarnation != view.incarnation or not 0 < lost_from < at.sequence:
+    if not 0 < lost_from < at.sequence:
         return at
     if options.fails_on_data_loss:
         stream = options.node.stream
@@ -170,14 +210,16 @@ class Pin:
 
     def settle(self, end: StreamOffset) -> None:
         """Let go of what lies before `end`; a subscription that is not there begins there. A stream that is not there
-        holds nothing.
+        holds nothing, and of another one that has its name nothing was read.
         """
         if self._options.subscriber and end.sequence > 1:
-            patiently(self._options.node, lambda node: self._advance(node, end.sequence))
+            patiently(self._options.node, lambda node: self._advance(node, end.incarnation, end.sequence))
 
-    def _advance(self, node: veredus.Node, position: int) -> None:
+    def _advance(self, node: veredus.Node, incarnation: str, position: int) -> None:
         options = self._options
         try:
+            if view_of(node, options.node.stream).incarnation != incarnation:
+                return
             node.subscriptions.advance(options.node.stream, options.subscriber, SUBSCRIPTION_NAME, position - 1)
         except Refused as refused:
             if refused.code == "unknown-subscription":

@@ -23,8 +23,10 @@ def lag_of(progress: Any) -> dict[str, int]:
     for source in (progress or {}).get("sources", ()):
         end, latest = _offsets(source["endOffset"]), _offsets(source["latestOffset"])
         for name, newest in latest.items():
+            at = end.get(name)
+            is_begun = at is not None and at.incarnation == newest.incarnation
             # A newest offset begins at the oldest row that was kept: what was trimmed before is not waiting.
-            read_to = max(newest.began, end[name].sequence if name in end else 1)
+            read_to = max(newest.began, at.sequence if at and is_begun else 1)
             lags[name] = max(lags.get(name, 0), newest.sequence - read_to)
     return lags
 

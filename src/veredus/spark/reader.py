@@ -6,6 +6,8 @@ Invariants
     (3) `latestOffset` returns its start itself when there is nothing new: Spark compares offsets as text.
     (4) Where a query began is in every offset: what is trimmed or appended before its first batch is committed does
         not move it.
+    (5) A stream that several were read with stays in the offsets when it is gone, with the mark that it was passed
+        over: so another one of its name is a new one, and if it comes back itself, it is read on where it was left.
 Source: docs/internals/DESIGN.md, "Spark".
 """
 
@@ -39,7 +41,7 @@ from .offsets import (
     stored_of,
 )
 from .options import ReadOptions
-from .places import Pin, begun_us, check_gone, check_kept, end_of, start_of, started_late, still_there
+from .places import Pin, begun_us, check_kept, end_of, same_stream, start_of, started_late, still_there
 from .schema import Projection
 
 IDLE_SECONDS = 0.2
@@ -127,10 +129,11 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         deadline = time.monotonic() + IDLE_SECONDS
         while True:
             views = self._viewed()
-            begun = self._checked(begin, views)
+            passed, begun = self._checked(begin, views)
             ends = {name: self._until(name, views[name]) for name in begun}
             backlogs = {name: ends[name] - at.sequence for name, at in begun.items() if ends[name] > at.sequence}
-            if self._is_enough(sum(backlogs.values()), limit):
+            # What was accepted has to be in the checkpoint, also if there is nothing to read.
+            if any(at != begin[name] for name, at in passed.items()) or self._is_enough(sum(backlogs.values()), limit):
                 break
             if self._target is not None or time.monotonic() > deadline:
                 return start
@@ -140,7 +143,7 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._planned_s = time.monotonic()
         taken = self._limited(begun, ends, backlogs, views, limit)
         until = {name: replace(begun[name], sequence=end, terms=views[name].terms) for name, end in taken.items()}
-        return stored_of(begin | until)
+        return stored_of(passed | until)
 
     def reportLatestOffset(self) -> Stored:  # noqa: N802
         """Behind the newest rows: for Spark's progress, which shows it beside what was read (`lag_of`)."""
@@ -163,12 +166,12 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if name in begin and (first.sequence, first.terms) == (last.sequence, last.terms):
                 continue
             options = self._options.of_stream(self._known(name))
-            view = patiently(options.node, lambda node, name=name: views_of(node, [name])).get(name)  # type: ignore[misc]
+            now = patiently(options.node, lambda node, name=name: views_of(node, [name]))  # type: ignore[misc]
+            view = same_stream(options, last, now.get(name))
             if view is None:
-                check_gone(options)
                 continue
             first, last = still_there(options, first, view), still_there(options, last, view)
-            check_range(first, last, name, view.incarnation, view.head)
+            check_range(first, last, view.head)
             check_kept(options, first.sequence, view)
             planned += _partitions(name, first.sequence, last.sequence, options, view.incarnation)
         return planned
@@ -235,20 +238,23 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._new = known | (self._begun(unknown, 0) if unknown else {})
         return self._new
 
-    def _checked(self, begin: Offsets, views: Mapping[str, StreamView]) -> Offsets:
-        """Where the streams stand that are there, each of them the one of the checkpoint; new ones where they begin."""
-        for name in begin:
-            if name not in views:
-                check_gone(self._options.of_stream(self._known(name)))
-        begun = {
-            name: still_there(self._options.of_stream(name), at, views[name])
-            for name, at in begin.items()
-            if name in views
-        }
-        begun |= self._begun_anew({name: view for name, view in views.items() if name not in begin})
+    def _checked(self, begin: Offsets, views: Mapping[str, StreamView]) -> tuple[Offsets, Offsets]:
+        """The streams that are passed over, where they were left; and where those stand that are there, new ones where
+        they begin.
+        """
+        passed: Offsets = {}
+        begun: Offsets = {}
+        for name, at in begin.items():
+            options = self._options.of_stream(self._known(name))
+            view = same_stream(options, at, views.get(name))
+            if view is None:
+                passed[name] = replace(at, is_passed=at.is_passed or bool(options.streams))
+            else:
+                begun[name] = replace(still_there(options, at, view), is_passed=False)
+        begun |= self._begun_anew({name: view for name, view in views.items() if name not in begun})
         for name, at in begun.items():
-            check_range(at, at, name, views[name].incarnation, views[name].head)
-        return patiently(self._options.node, lambda node: started_late(node, self._options, begun, views))
+            check_range(at, at, views[name].head)
+        return passed, patiently(self._options.node, lambda node: started_late(node, self._options, begun, views))
 
     def _known(self, name: str) -> str:
         """The stream, if it may be one that this query reads. Raises `Refused("stream-replaced")`."""

@@ -122,7 +122,7 @@ def _stage_of(run: veredus.Run, stream: str, timeout_s: float, count: int) -> ve
             raise
         message = (
             f"a task has rows for more than {count} streams: repartition the rows by their stream into more tasks, or"
-            " raise limits.channels_max"
+            " raise limits.channels_max. Nothing was written, but new streams have been created, and stay without rows"
         )
         raise Refused(error.code, message) from None
 
@@ -283,11 +283,10 @@ def _claim(node: veredus.Node, options: NodeOptions, place: str, query_id: UUID)
         if run.commit_id == -1:
             run.commit(claim, ())
             return
-    where = f"stream {options.stream!r}" if options.stream else "the streams that are named in its rows"
     raise Refused(
         "checkpoint-deleted",
-        f"another query has written to {where} from {place!r}: was its checkpoint deleted? Then all of its rows would"
-        " be written again. If that is what you want, set the option `sink` to a new name",
+        f"another query has written to {options.written} from {place!r}: was its checkpoint deleted? Then all of its"
+        " rows would be written again. If that is what you want, set the option `sink` to a new name",
         place=place,
     )
 

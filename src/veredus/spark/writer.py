@@ -18,6 +18,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 from uuid import UUID, uuid4
 
 import pyarrow as pa
@@ -160,11 +161,15 @@ class StageWriter(DataSourceArrowWriter):
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """On an executor: stage the rows of one task attempt. Raises `Fenced` when a newer write has begun."""
+        # Spark begins attempts that it has given up already: they get no rows, and must not open again what the driver
+        # has removed.
+        first = next(iterator, None)
+        rows = iterator if first is None else chain((first,), iterator)
         with patiently(self._options.node, self._joined) as run:
             if self._is_committed:
-                return digested(self._options, self._sink, run, iterator)
+                return digested(self._options, self._sink, run, rows)
             is_named = self._options.commit_id is not None
-            return stage_rows(self._options, self._sink, run, iterator, is_digested=is_named)
+            return stage_rows(self._options, self._sink, run, rows, is_digested=is_named)
 
     def _joined(self, node: veredus.Node) -> veredus.Run:
         """The run of this write. A nameless sink may have gone since: other stages of the job can take hours, in which

@@ -95,10 +95,12 @@ def check_repeated(run: Run, asked: Sequence[Contents]) -> None:
         if one.count != other.count or (one.digest and other.digest and one.digest != other.digest):
             message = (
                 f"sink {run.sink!r} has done commit {run.commit_id} already, with {_rows(one)} for stream {name!r}, and"
-                f" is asked to do it with {_rows(other)}: nothing was written. Was a checkpoint deleted, or an earlier"
-                " one put back? Or was its input put back to an older copy, or does the query give other rows each time"
-                " it is run (rand, uuid, a table that changed)? Then what was written stays: with Spark,"
-                " onOtherRows=keep goes on behind it; or make it deterministic"
+                f" is asked to do it with {_rows(other)}: nothing was written. If a checkpoint was replaced by an"
+                " earlier copy, put the later one back, and do not set onOtherRows=keep: rows that were read since"
+                " would be lost. If a checkpoint was deleted, name a new sink, if all is to be written once more. If"
+                " the input was put back to an older copy, onOtherRows=keep of Spark goes on behind what was written."
+                " If the query gives other rows each time it is run (rand, uuid, a table that changed), make it"
+                " deterministic, or set onOtherRows=keep, too"
             )
             raise _other("commit-other-rows", message, run, asked)
 
