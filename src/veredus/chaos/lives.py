@@ -163,7 +163,7 @@ class Lives:
             "LISTEN_UNIX": self.layout.socket,
             "LISTEN_ZEROMQ": f"tcp://127.0.0.1:{ports.zeromq}" if ports.zeromq else "",
             "TOPICS_LISTEN": f"127.0.0.1:{ports.topics}" if ports.topics else "",
-            "TOPICS_PROXIES": f"127.0.0.1:{ports.topics_proxy}",
+            "TOPICS_PROXIES": f"127.0.0.1:{ports.topics_proxy}" if ports.topics_proxy else "",
             "LISTEN_METRICS": "",
             "LOG_FORMAT": "json",
             **NODE_SETTINGS,
