@@ -77,7 +77,7 @@ class Parking:
             )
             raise Refused("unknown-stream", message, stream=subscription.parked_to)
         entries = [self._entry(flow.stream, subscription, target, parcel, examiner, now) for parcel in parcels]
-        # Below them may lie what cannot be had, and waits for settlement: an ordered floor alone would not tell of them.
+        # Below them may lie what cannot be had and waits for settlement: an ordered floor alone would not tell of them.
         subscription.exclude(joined(runs))
         subscription.forget_passed()
         settled = subscription.settled(is_detached=not subscription.is_attached)
