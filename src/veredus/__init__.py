@@ -12,7 +12,7 @@ Names are imported when they are first used, so that `import veredus` costs next
 from __future__ import annotations
 
 import atexit
-import threading  # noqa: F401 the thread that imports it first counts as the main one, and a thread imports all else
+import threading  # the thread that imports it first counts as the main one, and a thread imports all else
 from typing import TYPE_CHECKING
 
 from .kernel import last
@@ -37,6 +37,8 @@ if TYPE_CHECKING:
     from .streams.exchange import Durability, Start
 
 atexit.register(last.end)  # as early as can be: what the program registers itself runs before
+if not threading.main_thread().is_alive():
+    last.be_over()  # a handler of `atexit` is the first to import it, and no other is registered any more
 
 __version__ = "0.1.0"
 

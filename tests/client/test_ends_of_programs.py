@@ -142,6 +142,78 @@ def test_one_that_is_interrupted_as_it_ends_says_what_it_lost_and_stops_its_node
         assert ("Traceback" in told.decode(), own.exists()) == (False, False)
 
 
+WITHOUT_A_NODE = """
+import asyncio, signal, sys, veredus
+from veredus.client import endings, node as nodes, pending
+endings.FINISH_TIMEOUT_S = nodes.FINISH_TIMEOUT_S = 60.0
+pending.UNTOLD_S = 0.2
+"""
+A_HANDLER_RAISES = (
+    WITHOUT_A_NODE
+    + """
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+publisher = veredus.connect({address!r}).publisher({stream!r})
+print("ready", flush=True)
+sys.stdin.readline()
+publisher.publish_many(["k"] * 3, [b""] * 3)
+endings.known_loop().call(lambda: print("ends", flush=True))
+"""
+)
+CLOSED = (
+    WITHOUT_A_NODE
+    + """
+nodes.FINISH_TIMEOUT_S = 2.0
+pending.UNTOLD_S = 10.0
+node = veredus.connect({address!r})
+publisher = node.publisher({stream!r})
+print("ready", flush=True)
+sys.stdin.readline()
+publisher.publish_many(["k"] * 3, [b""] * 3)
+endings.known_loop().call(lambda: print("ends", flush=True))
+node.close()
+"""
+)
+CLOSED_WITH_ASYNCIO = (
+    WITHOUT_A_NODE
+    + """
+async def main():
+    async with veredus.connect_async({address!r}) as node:
+        publisher = await node.publisher({stream!r})
+        print("ready", flush=True)
+        await asyncio.to_thread(sys.stdin.readline)
+        for _ in range(3):
+            publisher.publish_nowait("k", b"")
+        print("ends", flush=True)
+asyncio.run(main())
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("program", "number"),
+    [(A_HANDLER_RAISES, signal.SIGTERM), (CLOSED, signal.SIGINT), (CLOSED_WITH_ASYNCIO, signal.SIGINT)],
+    ids=["a handler that raises", "a close", "a close with asyncio"],
+)
+def test_what_a_signal_tears_a_program_out_of_names_what_it_lost(
+    node: Embedded, stream: str, program: str, number: signal.Signals
+) -> None:
+    with Cutter(node.served.address) as cutter:
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with Child([sys.executable, "-c", program.format(address=cutter.address, stream=stream)], **pipes) as child:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            assert child.stdout.readline() == b"ready\n"
+            cutter.is_open = False
+            cutter.cut()
+            child.stdin.write(b"\n")
+            child.stdin.flush()
+            assert child.stdout.readline() == b"ends\n"
+            time.sleep(0.5)
+            child.send_signal(number)
+            _, told = child.communicate()
+    assert f"not confirmed 3 publications (stream '{stream}'" in told.decode()
+
+
 def test_a_node_that_is_closed_first_sends_what_its_publishers_hold(node: Embedded, stream: str) -> None:
     with veredus.connect(node.served.address) as far:
         far.publisher(stream).publish_many(["k"] * 1000, [b""] * 1000)

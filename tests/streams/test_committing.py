@@ -405,6 +405,15 @@ def test_a_stage_with_fewer_rows_than_its_sink_has_receipts_for_is_not_committed
     assert done.streams == (("s", 1, 5),)
 
 
+def test_a_stage_of_a_run_that_is_newer_than_the_copy_is_refused_as_unknown_and_not_fenced() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    fact = x.StageOpenRequested(RUN + 1, "local", "sink", run.epoch + 1, "s", incarnation(9))
+    (refused,) = rig.do(fact)
+    assert isinstance(refused, x.Refuse)
+    assert refused.code == "unknown-run"
+
+
 def test_no_commit_goes_on_behind_one_that_its_sink_knows_and_the_node_has_not() -> None:
     rig = Rig()
     run = open_run(rig)

@@ -523,6 +523,19 @@ def test_a_gap_is_told_to_each_owner_until_one_has_settled_it(mode: x.SettleMode
     assert rig.pushed(9) == list(range(11, 21))
 
 
+def test_a_gap_that_was_settled_is_told_to_nobody_though_something_before_it_is_not() -> None:
+    rig = published(20, per_batch=5, limits=StreamsLimits(tail_size_max=1))
+    (name,) = [name for name in rig.disk.files if name.endswith(".segment") and b"alpha|12|" in rig.disk.files[name]]
+    rig.disk.files[name][rig.disk.files[name].index(b"alpha|12|")] ^= 1
+    rig.subscribe(5, "bob", who=1, mode=x.SettleMode.INDIVIDUAL)
+    assert rig.said_to(5, x.PushGap) == [x.PushGap(5, 11, 16, "damaged")]
+    rig.settle(5, (1, 4), (6, 20))
+    for session in (6, 7):
+        rig.subscribe(session, "bob", who=session, mode=x.SettleMode.INDIVIDUAL)
+        assert rig.said_to(session, x.PushGap) == []
+        assert rig.pushed(session) == [5]
+
+
 def test_what_an_owner_had_in_hands_when_it_was_trimmed_is_told_to_the_next_one() -> None:
     rig = published(20, limits=TINY)
     rig.subscribe(5, "bob", who=1, mode=x.SettleMode.INDIVIDUAL)

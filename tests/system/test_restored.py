@@ -240,6 +240,22 @@ def test_who_settles_over_a_restore_what_the_backup_did_not_know_to_be_pushed_go
     assert gaps == [veredus.Gap(OLD + 1, OLD + LATER + 1, "lost")]
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("later", [0, LATER], ids=["nothing-is-gone", "some-are-gone"])
+def test_what_a_subscriber_that_runs_on_had_settled_is_settled_over_a_restore(
+    served: ServedNode, put_back: PutBack, mode: Literal["in-order", "individual"], later: int
+) -> None:
+    with served.start() as node:
+        publish(node, "old", OLD)
+        with node.subscribe("s", subscriber="d", mode=mode, on_gap=print) as subscription:
+            assert taken(subscription, 5, is_durable=True) == words("old", OLD)[:5]
+            back_up(served)
+            publish(node, "later", later)
+            assert len(taken(subscription, OLD - 5 + later, is_durable=True)) == OLD - 5 + later
+            put_back(served)
+            wait_until(lambda: node.subscriptions.show("s", "d")["floor"] == OLD, served.said)
+
+
 def test_who_gives_back_over_a_restore_what_the_backup_did_not_know_to_be_pushed_goes_on(
     served: ServedNode, put_back: PutBack
 ) -> None:

@@ -297,7 +297,12 @@ class _Publishing:
             correct = "correct the record, then " if isinstance(ending, Misuse) else ""
             note(f"{correct}run the same command again to continue")
         elif self._published_count:
-            note(f"continue with --from {max(self._first - 1, 0) + taken + 1}")
+            twice = (
+                "; without --source, what is in doubt may be there twice then"
+                if in_doubt and not publisher.source
+                else ""
+            )
+            note(f"continue with --from {max(self._first - 1, 0) + taken + 1}{twice}")
 
 
 def _say_rest(size: int) -> None:

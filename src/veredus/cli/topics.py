@@ -242,7 +242,7 @@ def _bundles(file: BinaryIO, size_max: int) -> Iterator[list[bytes]]:
 @topics.command("get", short_help="Write the next messages of TOPIC.")
 @click.argument("topic")
 @click.option("--wait", default="0s", show_default=True, help="How long to wait if there is no message yet.")
-@click.option("-n", "--count", type=click.IntRange(1), default=1, show_default=True, help="Get this many messages.")
+@click.option("-n", "--count", "wanted", type=click.IntRange(1), show_default="1", help="Get this many messages.")
 @click.option("--loop", is_flag=True, help="Get messages without end; with --wait, until none arrives for this long.")
 @click.option(
     "--format",
@@ -253,7 +253,7 @@ def _bundles(file: BinaryIO, size_max: int) -> Iterator[list[bytes]]:
     help="raw: bodies only; lines: a line break after each; prefixed: 4 bytes of size before each.",
 )
 @click.pass_obj
-def get(given: _Given, topic: str, wait: str, count: int, loop: bool, form: str) -> None:
+def get(given: _Given, topic: str, wait: str, wanted: int | None, loop: bool, form: str) -> None:
     """Write the body of the next message of TOPIC to standard output, and its id to standard error.
 
     A written message is never delivered again. If there is no message, the exit code is 1, except with --loop.
@@ -264,7 +264,9 @@ def get(given: _Given, topic: str, wait: str, count: int, loop: bool, form: str)
     from veredus.cli.interrupts import Interrupts
     from veredus.cli.link import seconds_of
 
-    wait_s = seconds_of(wait, "--wait")
+    if loop and wanted is not None:
+        raise click.UsageError("use either --count or --loop")
+    count, wait_s = wanted or 1, seconds_of(wait, "--wait")
     if loop and not wait_s:
         wait_s = inf
     got_count = 0

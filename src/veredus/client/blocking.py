@@ -24,6 +24,7 @@ from .loops import Begun, LoopThread, refuse_pickling, shared_loop
 from .node import TIMEOUT_S, AsyncNode, check_token, open_node
 from .opening import Opening
 from .other_library import Blocking
+from .pending import untold
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
 from .publishing import StageAttaching
 from .reception import SILENCE_S, Reception
@@ -163,8 +164,10 @@ class Node(Blocking):
             return
         # What a signal's handler raises meanwhile ends the wait alone: who closes again waits again, and is told.
         closing = self._closing = self._closing or Begun(self._thread.loop, self._node.close)
+        untold[closing] = None
         self._thread.see_to(closing)
         self._closing = None
+        untold.pop(closing, None)
         closing.result()
 
     def __enter__(self) -> Self:

@@ -25,7 +25,7 @@ from veredus.kernel.last import act_last, be_over
 from .connection import FINISH_TIMEOUT_S, Connection
 from .late import confirm_from_now_on
 from .loops import Begun, known_loop, park_all
-from .pending import connections, say_pending
+from .pending import connections, say_pending, say_untold
 
 _LOOK_S = 0.05
 _LATE_S = 1.0
@@ -89,12 +89,19 @@ def _end() -> None:
 def _finish(then: Callable[[], None] = lambda: None) -> None:
     hear_interrupts()
     confirm_from_now_on()
+    mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
+    for connection in list(connections):
+        mine.setdefault(connection.loop, []).append(connection)
     try:
-        mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
-        for connection in list(connections):
-            mine.setdefault(connection.loop, []).append(connection)
-        for loop, those in mine.items():
-            say_pending(_finish_in(loop, those))
+        while mine:
+            loop = next(iter(mine))
+            say_pending(_finish_in(loop, mine[loop]))
+            del mine[loop]
+        say_untold()
+    except BaseException:
+        # A handler of the program's has raised it, and nobody waits any more.
+        say_pending([words for those in mine.values() for each in those for words in each.left()])
+        raise
     finally:
         for stop in list(to_stop):
             with suppress(Exception):  # the next one is to be stopped, too

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import ssl
 from collections.abc import Iterable
@@ -21,6 +22,7 @@ from .forks import watch_forks
 from .given import Policy
 from .loops import refuse_pickling
 from .opening import Opening
+from .pending import say_pending
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, AsyncPublisher, PublisherSettings
 from .sinks import AsyncSink
 from .subscriber import AsyncSubscription, wanted_of
@@ -131,6 +133,10 @@ class AsyncNode:
         connection.check_loop()
         try:
             pending = await connection.finish(FINISH_TIMEOUT_S) if connection.failure is None else []
+        except asyncio.CancelledError:
+            # Who waited for it hears nothing more, as when Ctrl-C ends a program.
+            say_pending(connection.left(), "the closing of a connection was cancelled")
+            raise
         finally:
             await connection.close()
         if pending:

@@ -5,11 +5,19 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING
 
+from veredus.kernel.errors import VeredusError
+
 if TYPE_CHECKING:
     from .connection import Connection
+    from .loops import Begun
+
+UNTOLD_S = 6.0
+"""A closing sends what is pending for 5 s."""
 
 connections: set[Connection] = set()
 """All that are open in this process, also those that the program has forgotten: something may be pending."""
+untold: dict[Begun[None], None] = {}
+"""Closings that a signal's handler has torn their callers out of: nobody has heard yet what came of them."""
 
 
 def say_pending(pending: list[str], why: str = "the program ends") -> None:
@@ -17,6 +25,18 @@ def say_pending(pending: list[str], why: str = "the program ends") -> None:
     for words in pending:
         said = f"{why}, and the node has not confirmed {words}. Close what you open, e.g. by `with`."
         sys.stderr.write(f"veredus: {said}\n")
+
+
+def say_untold() -> None:
+    """Say what came of each closing that nobody was told of."""
+    for closing in list(untold):
+        del untold[closing]
+        closing.wait(UNTOLD_S)
+        if closing.is_over and closing.has_failed:
+            try:
+                closing.result()
+            except VeredusError as error:
+                sys.stderr.write(f"veredus: {error.message}\n")
 
 
 def let_go_of_lost() -> None:

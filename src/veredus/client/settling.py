@@ -13,7 +13,7 @@ settlement that nobody made.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
 from veredus.kernel.errors import Misuse, VeredusError
@@ -21,6 +21,8 @@ from veredus.kernel.errors import Misuse, VeredusError
 from .ranges import Range, joined
 
 SEQUENCE_MAX = (1 << 63) - 1
+KEPT_MAX = 1_000
+"""So many ranges of what was settled are said once more to a node that was put back; they are joined as they touch."""
 Waiter: TypeAlias = Callable[[], None]
 
 
@@ -50,13 +52,15 @@ class Settling:
 class Settlings:
     """Owns the lives' settlings; lives in the loop."""
 
-    __slots__ = ("_all", "_confirmed", "_passed", "first")
+    __slots__ = ("_all", "_confirmed", "_kept", "_passed", "first")
 
     def __init__(self) -> None:
         """Nothing was lost."""
         self.first = Settling()
         self._all = [self.first]
         self._confirmed: list[Range] = []
+        self._kept: list[Range] = []
+        """Individually: what the subscriber has settled itself, and the node has confirmed; the newest of it."""
         self._passed = 0
         """In order: the end of the last gap that is done with."""
 
@@ -66,6 +70,7 @@ class Settlings:
             settling.last = min(settling.last, sequence - 1)
         self._passed = min(self._passed, sequence - 1)
         self._confirmed = [(first, min(last, sequence - 1)) for first, last in self._confirmed if first < sequence]
+        self._kept = [(first, min(last, sequence - 1)) for first, last in self._kept if first < sequence]
         self._all.append(Settling())
         return self._all[-1]
 
@@ -100,6 +105,14 @@ class Settlings:
         """These are settled in the journal; individually."""
         # One answer may come in several parts, so what the ones before have named stays.
         self._confirmed = joined([*self._confirmed, *done])
+
+    def keep(self, settled: Sequence[Range]) -> None:
+        """What the subscriber has settled of what the node has confirmed now."""
+        self._kept = joined([*self._kept, *settled])[-KEPT_MAX:]
+
+    def kept_above(self, floor: int) -> list[Range]:
+        """The subscriber has settled this, and a node that was put back to this floor may not know it any more."""
+        return [(max(first, floor + 1), last) for first, last in self._kept if last > floor]
 
     def is_confirmed_within(self, wanted: Range) -> bool:
         """Whether something of this range is settled in the journal; individually."""

@@ -24,7 +24,7 @@ from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import client_exchange as c
 from veredus.protocols.zeps import messages as m
 from veredus.streams.exchange import SettleMode, Start, StartKind
-from veredus.streams.ranges import is_in, without
+from veredus.streams.ranges import common, is_in, without
 
 from .arrivals import Arrival, Arrivals, Delivery, Known, Lost
 from .causes import TRANSIENT, error_of
@@ -213,6 +213,8 @@ class SubscriptionChannel:
         elif max(self.position, self._passed) < (begun := min(grant.position, grant.floor)):
             # The node moved the cursor over a gap that it reported on a link before; whether that was heard or not.
             self._queue(m.Gap(self.position, begun, "trimmed"))
+        if grant.changed_from:
+            self._settle_anew(grant.position - 1)
         if self._lost_before in (None, self.known):
             self.known = self._known
         self._handed_said = 0
@@ -224,6 +226,11 @@ class SubscriptionChannel:
         """Let what is left of earlier links be taken as this one pushes it, from where it began."""
         if self.grant is not None:
             self.pushed_anew = self.link_count, self.grant.position
+
+    def _settle_anew(self, floor: int) -> None:
+        """The node was put back, perhaps to before what it has confirmed: what is left of that is said once more."""
+        self.settled_floor = min(self.settled_floor, floor)
+        self._pending += self.settlings.kept_above(floor)
 
     def _forget_from(self, sequence: int) -> Settling:
         """What was pushed from `sequence` on is gone: there is nothing of it to settle, nor to wait for. Into what is
@@ -387,7 +394,9 @@ class SubscriptionChannel:
         self.settled_floor = max(self.settled_floor, done[0][1])
         if self.wanted.mode is SettleMode.INDIVIDUAL:
             self.settlings.confirm(done)
-            self._pending = list(without(joined(self._pending), done))
+            pending = joined(self._pending)
+            self.settlings.keep(common(pending, done))
+            self._pending = list(without(pending, done))
         self.pump_settlements()
         self._tell_settled()
 

@@ -29,8 +29,8 @@ def be_over() -> None:
 
 
 def is_no_thread_any_more(error: RuntimeError) -> bool:
-    """Whether this is what some Pythons, as 3.12, say to who starts a thread in a handler of `atexit`."""
-    return "at interpreter shutdown" in str(error)
+    """Whether this is what Python says to who starts a thread in a handler of `atexit`, or an executor."""
+    return any(words in str(error) for words in ("at interpreter shutdown", "after shutdown"))
 
 
 def too_late(what: str) -> Misuse:

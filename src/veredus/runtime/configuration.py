@@ -265,6 +265,10 @@ class _Document:
             raise Refused("bad-settings", _toml_fault(file, self._text, str(error))) from None
         except UnicodeDecodeError as error:
             raise Refused("bad-settings", f"{file}: not UTF-8 at byte {error.start}") from None
+        except RecursionError:
+            raise Refused("bad-settings", f"{file}: values are nested too deep") from None
+        except ValueError as error:  # a number of very many digits
+            raise Refused("bad-settings", f"{file}: {error}") from None
         except OSError as error:
             raise Refused("bad-settings", f"{file}: cannot be read: {error.strerror}") from None
         self._places: Mapping[tuple[str | int, ...], tuple[int, int]] | None = None

@@ -382,7 +382,8 @@ class Feeding:
         if flow.legs:
             next_sequence = min(next_sequence, flow.end)
         if next_sequence > flow.position:
-            self._orders.say(PushGap(flow.session, flow.position, next_sequence, code))
+            if flow.subscription is None or flow.subscription.lacks(flow.position, next_sequence - 1):
+                self._orders.say(PushGap(flow.session, flow.position, next_sequence, code))
             flow.skip_to(next_sequence)
             self._cursors.note_moved(flow.subscription)
 

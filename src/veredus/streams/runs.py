@@ -271,10 +271,10 @@ class Runs:
     def current(self, session: int, sink: str, run_epoch: int) -> Run | None:
         """The present run of a sink, if that is its epoch; who asks for an older one is fenced.
 
-        Raises `Refused("unknown-run")` for a sink that has none.
+        Raises `Refused("unknown-run")` for a sink that has none, or only an older one: the node was put back.
         """
         run = self._tables.runs.get(sink)
-        if run is None:
+        if run is None or run.epoch < run_epoch:
             raise _unknown_run(sink, run_epoch)
         if run.epoch != run_epoch:
             self._fence(session, run)

@@ -298,6 +298,10 @@ class Subscription:
         self.pushed_to = max(self.pushed_to, last)
         self.pushed_known = max(self.pushed_known, last)
 
+    def lacks(self, first: int, last: int) -> bool:
+        """Whether something of `first` to `last` is not settled."""
+        return bool(between(first, last, self.settled_ranges()))
+
     def miss(self, first: int, last: int) -> None:
         """Its subscriber was told that these cannot be had: they wait for settlement as what was pushed does.
 
