@@ -168,7 +168,7 @@ def test_a_seed_that_fails_is_named_at_once_and_not_with_the_report_alone(
     run_veredus: Veredus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Replay, "finish", lambda *_: None)
-    ran = run_veredus("sim", "run", "--faults", "kill", "--first", "14", "--seeds", "2", "--workers", "1", "--whole")
+    ran = run_veredus("sim", "run", "--faults", "kill", "--first", "21", "--seeds", "2", "--workers", "1", "--whole")
     assert ran.code == Exit.VIOLATED
     failed = [line for line in ran.lines if line.startswith("seed ")]
     assert failed

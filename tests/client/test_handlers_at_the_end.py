@@ -249,7 +249,7 @@ def test_a_handler_that_runs_behind_the_end_hears_of_what_the_node_does_not_conf
             cutter.is_open = False
             cutter.cut()
             said, _ = child.communicate(b"\n")
-    assert b"the program ends, and the node has not confirmed 1 publications" in said
+    assert b"the program ends, and the node has not confirmed 1 publication (" in said
 
 
 NO_THREAD = """

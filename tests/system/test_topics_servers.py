@@ -241,6 +241,6 @@ def test_the_journals_of_servers_can_be_looked_into_after_a_merge_and_kills(serv
         assert dumped.returncode == 0, dumped.stderr
         told = [json.loads(line)["fact"] for line in dumped.stdout.splitlines()]
         facts |= {fact["type"]: fact for fact in told if fact is not None}
-    assert facts["delete"] == {"type": "delete", "stream_id": 1}
+    assert facts["delete"] == {"type": "delete", "stream_id": 1, "is_removed": False}
     assert facts["raise"]["sources"] == [[2, "carol", 2, blake2b(b"carol", digest_size=16).hexdigest(), ""]]
     assert [stage[1:] for stage in facts["commit"]["stages"]] == [[1, 2, 1]]

@@ -46,7 +46,7 @@ from veredus.runtime.clocks import read_clocks
 from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT
 from .loops import check_loop
-from .pending import connections, let_go_of_lost, say_pending
+from .pending import FINISH_STEP_S, FINISH_TIMEOUT_S, connections, let_go_of_lost, say_pending
 from .requests import Requests
 from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket, said_of_silence
 
@@ -64,9 +64,6 @@ FAULT_COUNT_MAX = 5
 STRANGER = "version-unknown"
 """What answered is no node, or one of another version."""
 TICK_S = 0.25
-FINISH_TIMEOUT_S = 5.0
-"""So long what is pending may take when a connection is closed, or its program ends."""
-FINISH_STEP_S = 0.01
 REFUSED_S = 2.0
 """So long the first link is tried where every address refuses it at once: no process listens there."""
 

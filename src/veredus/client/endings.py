@@ -17,15 +17,16 @@ from contextlib import suppress
 from functools import partial
 from itertools import chain
 from types import FrameType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from veredus.kernel.errors import Misuse
 from veredus.kernel.last import act_last, be_over
 
-from .connection import FINISH_TIMEOUT_S, Connection
-from .late import confirm_from_now_on
 from .loops import Begun, known_loop, park_all
-from .pending import connections, say_pending, say_untold
+from .pending import FINISH_TIMEOUT_S, connections, say_pending, say_untold
+
+if TYPE_CHECKING:
+    from .connection import Connection
 
 _LOOK_S = 0.05
 _LATE_S = 1.0
@@ -88,7 +89,9 @@ def _end() -> None:
 
 def _finish(then: Callable[[], None] = lambda: None) -> None:
     hear_interrupts()
-    confirm_from_now_on()
+    late = sys.modules.get(f"{__package__}.late")  # nobody publishes where it is not there
+    if late is not None:
+        late.confirm_from_now_on()
     mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
     for connection in list(connections):
         mine.setdefault(connection.loop, []).append(connection)

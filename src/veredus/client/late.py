@@ -16,10 +16,10 @@ from veredus.kernel.errors import Unavailable
 from veredus.kernel.last import is_over
 from veredus.kernel.octets import Octets
 
-from .connection import FINISH_STEP_S, FINISH_TIMEOUT_S
 from .given import Attributes, EventTime
 from .intake import Intake
 from .loops import LoopThread
+from .pending import FINISH_STEP_S, FINISH_TIMEOUT_S
 
 _intakes: WeakSet[Intake] = WeakSet()
 

@@ -16,13 +16,13 @@ from .addresses import DEFAULT_ADDRESS, parse_addresses
 from .administration import AsyncSinks, AsyncStreams, AsyncSubscriptions
 from .arguments import check_seconds, check_text, shown
 from .causes import tell_with
-from .connection import FINISH_TIMEOUT_S, REFUSED_S, Connection, ConnectionSettings
+from .connection import REFUSED_S, Connection, ConnectionSettings
 from .endings import watch_end
 from .forks import watch_forks
 from .given import Policy
 from .loops import refuse_pickling
 from .opening import Opening
-from .pending import say_pending
+from .pending import FINISH_TIMEOUT_S, say_pending
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, AsyncPublisher, PublisherSettings
 from .sinks import AsyncSink
 from .subscriber import AsyncSubscription, wanted_of

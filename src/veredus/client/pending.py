@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from .connection import Connection
     from .loops import Begun
 
+FINISH_TIMEOUT_S = 5.0
+"""So long what is pending may take when a connection is closed, or its program ends."""
+FINISH_STEP_S = 0.01
 UNTOLD_S = 6.0
 """A closing sends what is pending for 5 s."""
 
