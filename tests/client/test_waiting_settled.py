@@ -169,7 +169,9 @@ async def _wait_across_lives(mode: SettleMode) -> None:
             return misuse.code
         return "settled"
 
-    assert [outcome(sequence) for sequence in (3, 4, 6)] == ["settled", "not-settled", "not-settled"]
+    assert [outcome(sequence) for sequence in (3, 4, 6)] == ["waits", "not-settled", "not-settled"]
+    channel.take(TellSettled(1, 3, ()))
+    assert outcome(3) == "settled", "the copy did not know of it: it was said once more"
     assert outcome(6, former) == "settled", "it is gone: there is nothing to wait for"
     present.settle_to = 5
     present.to_settle.append((5, 5))
