@@ -30,10 +30,15 @@ def wait_for_gap(subscription: Subscription) -> None:
         time.sleep(0.01)
 
 
-def trim_unheard(node: Embedded, cutter: Cutter, stream: str, floor: int) -> None:
-    """Trim while nobody is attached, then let the subscriber in."""
+def cut_off(cutter: Cutter) -> None:
+    """Let the subscriber have no link any more."""
     cutter.is_open = False
     cutter.cut()
+
+
+def trim_unheard(node: Embedded, cutter: Cutter, stream: str, floor: int) -> None:
+    """Trim while nobody is attached, then let the subscriber in."""
+    cut_off(cutter)
     node.streams.trim(stream, floor)
     cutter.is_open = True
 
@@ -105,8 +110,7 @@ def test_a_gap_that_a_process_got_and_did_not_take_is_told_to_the_next_one(
         subscription.settle(first)
         subscription.wait_settled(first)
         assert gaps == []
-        cutter.is_open = False
-        cutter.cut()
+        cut_off(cutter)
         with node.subscribe(stream, subscriber="risk", mode=mode, on_gap=gaps.append) as other:
             assert taken(other) == [7, 8, 9, 10]
         assert gaps == [Gap(2, 7, "trimmed")]
@@ -131,8 +135,7 @@ def test_what_was_in_hands_and_is_trimmed_is_told_to_the_next_process(
         assert [publication.sequence for _, publication in zip(range(2), subscription, strict=False)] == [7, 8]
         assert gaps == [Gap(4, 7, "trimmed")]
         subscription.wait_settled()
-        cutter.is_open = False
-        cutter.cut()
+        cut_off(cutter)
         with node.subscribe(stream, subscriber="risk", mode=mode, on_gap=gaps.append) as other:
             assert taken(other) == [7, 8, 9, 10]
         assert gaps[1] == Gap(2, 7, "trimmed"), "2 and 3 are with nobody any more"
