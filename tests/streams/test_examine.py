@@ -11,6 +11,7 @@ from veredus.sim.content import Identity, batch_record
 from veredus.streams import examine
 from veredus.streams.examine import Examiner, wanted_by
 from veredus.streams.facts import StreamConfig, StreamCreated
+from veredus.streams.shares import Shares
 from veredus.streams.stream import Stream
 from veredus.streams.tail import TailBudget
 
@@ -35,7 +36,7 @@ def outcome(examiner: Examiner, stream: Stream, record: PlacedRecord, wanted: ex
 @pytest.fixture
 def stream() -> Stream:
     """A stream without anything."""
-    return Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20))
+    return Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20), Shares())
 
 
 def test_what_a_filter_leaves_of_a_record_is_worked_out_once(stream: Stream) -> None:

@@ -9,6 +9,7 @@ from veredus.streams.examine import wanted_by
 from veredus.streams.facts import StreamConfig, StreamCreated
 from veredus.streams.fanout import Fanout
 from veredus.streams.flow import Flow
+from veredus.streams.shares import Shares
 from veredus.streams.stream import Stream
 from veredus.streams.tables import StreamsLimits
 from veredus.streams.tail import TailBudget
@@ -74,7 +75,7 @@ def test_a_publication_reaches_who_waits_for_settlements_since_another_cursor_ma
 
 def fanout_of(*payers: str) -> tuple[Fanout, Stream, list[Flow]]:
     """A flow of each payer, numbered from 1 on, and all of them wait at one stream."""
-    stream = Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20))
+    stream = Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20), Shares())
     fanout, flows = Fanout(), []
     for session, payer in enumerate(payers, 1):
         flows.append(Flow(session, stream, wanted_by(x.EVERYTHING), 1, 0, 1 << 40, payer))

@@ -13,6 +13,7 @@ from veredus.streams import exchange as x
 from veredus.streams.examine import wanted_by
 from veredus.streams.facts import StreamConfig, StreamCreated
 from veredus.streams.flow import Flow
+from veredus.streams.shares import Shares
 from veredus.streams.stream import Stream
 from veredus.streams.tables import StreamsLimits
 from veredus.streams.tail import TailBudget
@@ -21,7 +22,7 @@ EVEN = Filter(where="even")
 
 
 def test_a_flow_examines_nothing_that_is_still_on_its_way_to_the_journal() -> None:
-    stream = Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20))
+    stream = Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20), Shares())
     stream.assign(3, 0)
     stream.become_durable(3)
     stream.assign(2, 0)

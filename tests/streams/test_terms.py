@@ -12,6 +12,7 @@ from tests.streams.rig import Rig, incarnation
 from veredus.journal.exchange import SyncMode
 from veredus.streams import exchange as x
 from veredus.streams.facts import StreamConfig, StreamCreated
+from veredus.streams.shares import Shares
 from veredus.streams.stream import TERMS_MAX, Stream
 from veredus.streams.tail import TailBudget
 
@@ -21,7 +22,7 @@ SECOND = 1_000_000
 
 
 def stream() -> Stream:
-    return Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20))
+    return Stream(StreamCreated(1, "s", incarnation(1), StreamConfig(), 0, "local"), TailBudget(1 << 20), Shares())
 
 
 def published(count: int) -> Rig:

@@ -184,6 +184,15 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     sources_per_principal_max: Annotated[
         int, _count("Sources of one principal that may be attached at the same time", 1)
     ] = 20_000
+    kept_sources_per_principal_max: Annotated[
+        int,
+        _count(
+            "Sources that one principal may own in all streams, attached or not; all unauthenticated peers count as one"
+            " principal",
+            1,
+        ),
+    ] = 200_000
+    tokens_size_per_principal_max: Annotated[int, _size("The resume tokens of these together", 64 * KIB)] = 64 * MIB
     subscriptions_max: Annotated[int, _count("Durable subscriptions of one stream", 1)] = 40_000
     subscriptions_per_principal_max: Annotated[
         int,

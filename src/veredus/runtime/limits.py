@@ -148,6 +148,8 @@ def streams_limits_of(settings: NodeSettings) -> StreamsLimits:
         streams_max=limits.streams_max,
         streams_per_principal_max=limits.streams_per_principal_max,
         sources_per_principal_max=limits.sources_per_principal_max,
+        kept_sources_per_principal_max=limits.kept_sources_per_principal_max,
+        tokens_size_per_principal_max=limits.tokens_size_per_principal_max,
         token_size_max=limits.token_size_max,
         tail_size_max=limits.tail_size_max,
         unsettled_max=limits.unsettled_max,

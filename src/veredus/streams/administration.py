@@ -24,7 +24,7 @@ from .listing import PAGE_COUNT, first_of, page_of
 from .orders import Orders
 from .places import Place
 from .publishing import Publishing
-from .raising import read_raise
+from .raising import raise_numbers, read_raise
 from .rights import (
     ALTER,
     CREATE,
@@ -281,7 +281,7 @@ class Administration:
             message = f"the node could not store the change ({reason}): nothing has changed"
             self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
-        self._publishing.raise_numbers(stream, wanted.sources, wanted.owners, raised, failed, now)
+        raise_numbers(self._tables, self._orders, stream, wanted, raised, failed, now)
 
     # ── subscriptions ────────────────────────────────────────────────────────────────────────────────────────────────
 

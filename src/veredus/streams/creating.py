@@ -159,7 +159,7 @@ class Creating:
         tables = self._tables
         match fact:
             case StreamCreated():
-                tables.add_stream(Stream(fact, tables.budget))
+                tables.add_stream(Stream(fact, tables.budget, tables.shares))
             case StreamConfigured(stream_id, config):
                 if stream_id in tables.streams_by_id:
                     tables.streams_by_id[stream_id].config = config

@@ -37,7 +37,6 @@ from .exchange import (
     FilterChangeRequested,
     HandedOut,
     Refuse,
-    RefuseBatch,
     ReturnRequested,
     RunOpenRequested,
     SessionClosed,
@@ -259,8 +258,7 @@ class StreamsEngine:
         if attachment is not None:
             source = attachment.source
             last = source.last_assigned if source else attachment.number
-            self._orders.counts.refused_batches += 1
-            self._orders.say(RefuseBatch(event.session, event.first_number, event.code, event.message, last))
+            self._publishing.refuse_batch(event.session, event.code, event.message, event.first_number, last)
 
     def _store_token(self, event: TokenStoreRequested, now: Now) -> None:
         self._storing.store(event, now)

@@ -12,6 +12,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.matching import Filter
 
+from .rights import whose
 from .room import Amounts, Room
 from .subscription import Subscription
 from .tables import Tables
@@ -46,14 +47,14 @@ class Kept:
         if count and count > left_count:
             most = limits.subscriptions_per_principal_max
             message = (
-                f"{_whose(owner)} has {most} durable subscriptions, its limit: remove some, or raise "
+                f"{whose(owner)} has {most} durable subscriptions, its limit: remove some, or raise "
                 "limits.subscriptions_per_principal_max"
             )
             raise Refused("too-many-subscriptions", message, subscriptions_max=most)
         if size and size > left_size:
             most = limits.filters_size_per_principal_max
             message = (
-                f"the filters of the durable subscriptions of {_whose(owner)} would exceed {most} bytes: remove "
+                f"the filters of the durable subscriptions of {whose(owner)} would exceed {most} bytes: remove "
                 "some, write shorter filters, or raise limits.filters_size_per_principal_max"
             )
             raise Refused("filters-too-large", message, size_max=most)
@@ -86,7 +87,3 @@ def _size_of(subscriptions: Iterable[Subscription]) -> int:
         for subscription in subscriptions
         for wanted in (subscription.filter, *(earlier for earlier, _ in subscription.before))
     )
-
-
-def _whose(owner: str) -> str:
-    return owner or "all unauthenticated peers together"

@@ -6,7 +6,6 @@ Source: docs/internals/DESIGN.md, "Sources"; guarantees 2, 3, 4 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from veredus.delivery.batch import BatchHeader, token_of
@@ -26,8 +25,8 @@ from .exchange import (
     RefuseBatch,
     SourceAttachRequested,
 )
-from .facts import RaisedSource, SourceOpened, SourcesRaised
-from .orders import Orders, Then
+from .facts import SourceOpened
+from .orders import Orders
 from .rights import next_owner, on_stream
 from .source import SourceState, Verdict
 from .stream import Stream
@@ -89,6 +88,8 @@ class Publishing:
         elif source.is_past(event.epoch, event.incarnation):
             self._orders.say(Fence(event.session, source.epoch, _fenced(event.source, source.epoch)))
             return
+        elif (owner := next_owner(event.principal, source.owner)) != source.owner:
+            self._tables.check_share(owner, 1, len(source.token))
         attachment = Attachment(event.session, stream, source, source.epoch, principal=event.principal)
         is_known = event.incarnation == source.incarnation and source.epoch > 0
         if source.session and source.session != event.session:
@@ -136,25 +137,15 @@ class Publishing:
         return attachment
 
     def _new_source(self, stream: Stream, event: SourceAttachRequested) -> SourceState:
-        self._check_sources(stream, 1)
+        stream.check_sources(1)
+        self._tables.check_share(next_owner(event.principal, ""), 1, 0)
         if event.epoch:
             raise Refused(
                 "unknown-source",
                 f"stream {stream.name!r} has no source {event.source!r} of epoch {event.epoch} any more: was the stream"
                 " created again? Open a new publisher (epoch 0)",
             )
-        source = SourceState(stream.next_source_id, event.source, event.is_sparse)
-        stream.add_source(source)
-        return source
-
-    def _check_sources(self, stream: Stream, more: int) -> None:
-        if more and len(stream.sources) + more > stream.config.sources_max:
-            raise Refused(
-                "too-many-sources",
-                f"stream {stream.name!r} has {len(stream.sources)} sources, its limit: raise its sources_max"
-                " with `veredus stream alter`",
-                sources_max=stream.config.sources_max,
-            )
+        return stream.add_source(stream.next_source_id, event.source, event.is_sparse)
 
     def _leave(self, source: SourceState, is_fenced: bool) -> None:
         old = self._remove(source.session)
@@ -181,51 +172,6 @@ class Publishing:
                 durability,
             )
         self._orders.say(said)
-
-    def raise_numbers(
-        self,
-        stream: Stream,
-        wanted: Sequence[tuple[str, int, bytes]],
-        owners: Mapping[str, str],
-        done: Callable[[Now], None],
-        failed: Callable[[str, str], None],
-        now: Now,
-    ) -> None:
-        """Let sparse sources have published up to a number, the last with a token, in a stream that is merged into this
-        one. Those that are dense here, or have come further, stay as they are; those that nobody owns get their owners.
-
-        Raises `Refused`, `too-many-sources` or `bad-name`, before any of them has changed.
-        """
-        fresh = {checked_name("source", name) for name, _, _ in wanted if name not in stream.sources}
-        self._check_sources(stream, len(fresh))
-        raised: list[RaisedSource] = []
-        before: list[tuple[SourceState, int]] = []
-        for name, number, token in wanted:
-            source = stream.sources.get(name)
-            if source is None:
-                source = SourceState(stream.next_source_id, name, is_sparse=True)
-                stream.add_source(source)
-            owner = owners.get(name, "")
-            if source.is_sparse and (number > source.last_assigned or (owner and not source.owner)):
-                before.append((source, source.last_assigned))
-                source.assign(max(number, source.last_assigned))
-                source.owner = source.owner or owner
-                raised.append(RaisedSource(source.source_id, name, number, token, owner))
-        if not raised:
-            self._orders.append((), Then(done, failed))
-            return
-
-        def known(at: Now) -> None:
-            stream.raise_sources(raised)
-            done(at)
-
-        def unknown(code: str, reason: str) -> None:
-            for source, last in before:
-                source.unassign(last)
-                source.undo_known()
-            failed(code, reason)
-
-        self._orders.append_fact(SourcesRaised(stream.stream_id, tuple(raised)), Then(known, unknown), now)
 
     def open_stage(self, session: int, stream: Stream, stage: Stage) -> None:
         """Let `session`, and nobody else, write under `stage` once that is granted."""
@@ -282,16 +228,21 @@ class Publishing:
         first, last = header.first_number, header.last_number
         verdict = source.judge(first, last)
         if verdict is Verdict.NEXT:
+            try:
+                self._tables.check_share(source.owner, 0, header.token_size - len(source.token))
+            except Refused as refused:
+                self.refuse_batch(event.session, refused.code, refused.message, first, source.last_assigned)
+                return
             self._append(attachment, event, now)
         elif verdict is Verdict.DUPLICATE:
             self._orders.append((), _Duplicate(self, attachment, last, header.count))
         else:
-            self._refuse_batch(event.session, verdict, first, source.last_assigned)
+            self._refuse_place(event.session, verdict, first, source.last_assigned)
 
     def _offer_unnamed(self, attachment: Attachment, event: BatchOffered, now: Now) -> None:
         first = event.header.first_number
         if first != attachment.number + 1:
-            self._refuse_batch(event.session, Verdict.GAP, first, attachment.number)
+            self._refuse_place(event.session, Verdict.GAP, first, attachment.number)
             return
         stage = attachment.stage
         if stage is None:
@@ -301,8 +252,7 @@ class Publishing:
         else:
             self._append_staged(attachment, stage, event, now)
 
-    def _refuse_batch(self, session: int, verdict: Verdict, first: int, last: int) -> None:
-        self._orders.counts.refused_batches += 1
+    def _refuse_place(self, session: int, verdict: Verdict, first: int, last: int) -> None:
         if verdict is Verdict.GAP:
             message = f"number {first} does not follow {last}: offer {last + 1} next"
         else:
@@ -310,7 +260,12 @@ class Publishing:
                 f"the batch starts at {first} and ends after the last number {last}: send only the numbers from"
                 f" {last + 1} on"
             )
-        self._orders.say(RefuseBatch(session, first, verdict.value, message, last))
+        self.refuse_batch(session, verdict.value, message, first, last)
+
+    def refuse_batch(self, session: int, code: str, message: str, first: int, last: int) -> None:
+        """Say that the batch that begins at number `first` was not taken, and what the last number is."""
+        self._orders.counts.refused_batches += 1
+        self._orders.say(RefuseBatch(session, first, code, message, last))
 
     def _append(self, attachment: Attachment, event: BatchOffered, now: Now) -> None:
         stream, header = attachment.stream, event.header
@@ -402,13 +357,16 @@ class Publishing:
 
     def attach_failed(self, attachment: Attachment, code: str, reason: str) -> None:
         """The attachment's epoch could not be journaled."""
-        if attachment.source is not None:
-            attachment.source.undo_open(attachment.epoch)
+        source = attachment.source
+        if source is not None:
+            source.undo_open(attachment.epoch)
         if self.is_there(attachment):
             self.close(attachment.session)
             self._orders.refuse(
                 attachment.session, code, f"the node could not store the attachment ({reason}): try again later"
             )
+        if source is not None:
+            attachment.stream.forget_unmade(source)
 
 
 def record_batch(source: SourceState, header: BatchHeader, record: bytearray | memoryview, first_sequence: int) -> None:

@@ -129,19 +129,18 @@ class Replay:
 
     def _load_stream(self, row: StreamRow) -> None:
         created = row.created
-        stream = Stream(created, self._tables.budget)
+        stream = Stream(created, self._tables.budget, self._tables.shares)
         stream.terms = row.terms or [(row.term, 1)]
         stream.floor = row.floor
         stream.become_durable(row.head)
         stream.append_time_us = row.append_time_us
         for source in decode_sources(row.sources):
-            state = SourceState(source.source_id, source.name, source.is_sparse)
+            state = stream.add_source(source.source_id, source.name, source.is_sparse)
             state.open(source.epoch, source.incarnation, source.owner)
             state.become_granted(source.epoch, source.incarnation, source.owner)
             state.last_assigned = state.last_durable = source.last_number
             state.last_sequence = source.last_sequence
-            state.token, state.token_number = source.token, source.token_number
-            stream.add_source(state)
+            state.keep_token(source.token_number, source.token)
         # Those that came while the snapshot was taken are among them.
         stream.next_source_id = max(stream.next_source_id, row.next_source_id)
         for subscription in row.subscriptions:
@@ -215,8 +214,7 @@ class Replay:
                 if stream is not None:
                     source = stream.sources.get(name)
                     if source is None:
-                        source = SourceState(source_id, name, is_sparse)
-                        stream.add_source(source)
+                        source = stream.add_source(source_id, name, is_sparse)
                         self._know_again(stream, source)
                     source.open(epoch, incarnation, owner)
                     source.become_granted(epoch, incarnation, owner)

@@ -124,6 +124,11 @@ def next_owner(principal: str, owner: str) -> str:
     return owner if principal in UNPROVEN else principal
 
 
+def whose(owner: str) -> str:
+    """An owner in a sentence: those that prove nothing have what they own together."""
+    return owner or "the group of all unauthenticated peers"
+
+
 class Right(NamedTuple):
     """One line of the list: a request, the right that it asks, and on what."""
 

@@ -39,7 +39,7 @@ from .exchange import (
 )
 from .facts import RunOpened, SinkRemoved, StagesDropped
 from .orders import Orders, Unheard
-from .rights import next_owner, on_sink
+from .rights import next_owner, on_sink, whose
 from .room import Amounts, Room
 from .tables import Run, Tables
 
@@ -123,7 +123,7 @@ class Runs:
             return
         if not self._make_room(owner, now):
             message = (
-                f"{_whose(owner)} has {most} sinks, its limit: remove some, or raise limits.sinks_per_principal_max"
+                f"{whose(owner)} has {most} sinks, its limit: remove some, or raise limits.sinks_per_principal_max"
             )
             raise Refused("too-many-sinks", message, sinks_max=most)
 
@@ -137,7 +137,7 @@ class Runs:
         if self._room_for_stages.take(owner, (1, 0), self._tables.removed_count, now.monotonic_ns)[0] > 0:
             return
         if not self._make_room(owner, now, stage_count_min=1):
-            message = f"{_whose(owner)} has {most} open stages, its limit: commit or drop some"
+            message = f"{whose(owner)} has {most} open stages, its limit: commit or drop some"
             raise Refused("too-many-stages", message, stages_max=most)
 
     def check_room_for_commit(self, run: Run, named_count: int, now: Now) -> None:
@@ -149,7 +149,7 @@ class Runs:
         if wanted > left:
             most = self._tables.limits.committed_streams_per_principal_max
             message = (
-                f"the last commits of the sinks of {_whose(run.owner)} would name more than {most} streams together:"
+                f"the last commits of the sinks of {whose(run.owner)} would name more than {most} streams together:"
                 " remove some sinks, commit to fewer streams, or raise limits.committed_streams_per_principal_max"
             )
             raise Refused("commits-too-large", message, streams_max=most)
@@ -376,10 +376,6 @@ class Runs:
         run = self._tables.runs.setdefault(fact.sink, Run(fact.sink, is_ephemeral=fact.is_ephemeral))
         run.begin(fact.epoch, fact.incarnation, fact.owner)
         run.is_durable = True
-
-
-def _whose(owner: str) -> str:
-    return owner or "unauthenticated peers"
 
 
 def _unknown_run(sink: str, epoch: int) -> Refused:

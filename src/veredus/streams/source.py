@@ -7,19 +7,25 @@ Invariants
     (1) last_durable <= last_assigned; what lies between waits for the journal and is undone if the journal refuses it.
     (2) A dense source's next batch starts at last_assigned + 1; a sparse one's anywhere above.
     (3) `epoch` only grows.
+    (4) What it keeps is in the share of its owner.
 Source: docs/internals/DESIGN.md, "Sources".
 """
 
 from __future__ import annotations
 
+from array import array
 from enum import Enum
 
 from veredus.kernel.names import INCARNATION_SIZE
+
+from .shares import Shares
 
 PAST_MAX = 4
 """So many incarnations are known again that were taken over from."""
 INDEX_COUNT_MAX = 64
 """How many batches back a duplicate is answered with its first sequence."""
+_INDEX_ROW = 3
+"""A batch's first and last number, and its first sequence."""
 
 
 class Verdict(Enum):
@@ -36,6 +42,8 @@ class SourceState:
 
     __slots__ = (
         "_recent",
+        "_share",
+        "_shares",
         "epoch",
         "granted",
         "incarnation",
@@ -44,7 +52,6 @@ class SourceState:
         "last_durable",
         "last_sequence",
         "name",
-        "owner",
         "past",
         "session",
         "source_id",
@@ -52,15 +59,13 @@ class SourceState:
         "token_number",
     )
 
-    def __init__(self, source_id: int, name: str, is_sparse: bool) -> None:
-        """A source that has published nothing yet."""
+    def __init__(self, source_id: int, name: str, is_sparse: bool, shares: Shares) -> None:
+        """A source that has published nothing yet, and is nobody's; `shares` are those of its stream."""
         self.source_id = source_id
         self.name = name
         self.is_sparse = is_sparse
         self.epoch = 0
         self.incarnation = b""
-        self.owner = ""
-        """The principal whose name it is, "" for nobody in particular."""
         self.past: tuple[bytes, ...] = ()
         """Incarnations that were taken over from, the newest last; those of this process, and some of them."""
         self.granted = (0, b"", "")
@@ -71,14 +76,39 @@ class SourceState:
         self.token = b""
         self.token_number = 0
         self.session = 0
-        # A deque of a few would take ten times as much, and there are hundreds of thousands.
-        self._recent: list[tuple[int, int, int]] = []
+        # A deque, or tuples in a list, would take several times as much, and there are hundreds of thousands.
+        self._recent = array("q")
+        self._shares = shares
+        self._share = shares.of("")
+        self._share.add(1, 0)
+
+    @property
+    def owner(self) -> str:
+        """The principal whose name it is, "" for nobody in particular."""
+        return self._share.owner
+
+    def own(self, owner: str) -> None:
+        """It is this owner's from now on."""
+        if owner != self._share.owner:
+            self._share.add(-1, -len(self.token))
+            self._share = self._shares.of(owner)
+            self._share.add(1, len(self.token))
+
+    def leave(self) -> None:
+        """It is not there any more."""
+        self._share.add(-1, -len(self.token))
+
+    def keep_token(self, number: int, token: bytes) -> None:
+        """It has a token that speaks up to `number`; what the one before took is free again."""
+        self._share.add(0, len(token) - len(self.token))
+        self.token, self.token_number = token, number
 
     def open(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """Another incarnation takes the source over, under a new epoch; that is on its way to the journal."""
         if self.incarnation:
             self.past = (*self.past, self.incarnation)[-PAST_MAX:]
-        self.epoch, self.incarnation, self.owner = epoch, incarnation, owner
+        self.epoch, self.incarnation = epoch, incarnation
+        self.own(owner)
 
     def is_past(self, epoch: int, incarnation: bytes) -> bool:
         """Whether whoever asks under this epoch, 0 for none yet, was taken over from: what it asks may come late.
@@ -96,7 +126,8 @@ class SourceState:
     def undo_open(self, epoch: int) -> None:
         """The journal refused the epoch: if no newer one was asked for, the one before it stands."""
         if self.epoch == epoch:
-            self.epoch, self.incarnation, self.owner = self.granted
+            self.epoch, self.incarnation, owner = self.granted
+            self.own(owner)
 
     def judge(self, first: int, last: int) -> Verdict:
         """Whether numbers `first` to `last` come next, were there before, or neither."""
@@ -120,7 +151,7 @@ class SourceState:
         """It has published up to `number`, elsewhere; that is in the journal."""
         self.last_durable = max(self.last_durable, number)
         self.last_assigned = max(self.last_assigned, number)
-        self.token, self.token_number = token, number
+        self.keep_token(number, token)
 
     def become_known(self, owner: str) -> None:
         """It has published elsewhere, and so it is here, its `owner`'s if nobody owns it; that is in the journal."""
@@ -130,12 +161,12 @@ class SourceState:
         self.become_granted(epoch, incarnation, known or owner)
         if not self.epoch:
             self.open(epoch, incarnation, owner)
-        self.owner = self.owner or owner
+        self.own(self.owner or owner)
 
     def undo_known(self) -> None:
         """The journal refused whose it is: if nobody takes it over at this moment, it is whose it was."""
         if self.epoch == self.granted[0]:
-            self.owner = self.granted[2]
+            self.own(self.granted[2])
 
     def become_durable(self, first: int, last: int, first_sequence: int, count: int, token: bytes | None) -> None:
         """A batch is in the journal. `token` None leaves the resume token as it was."""
@@ -143,22 +174,22 @@ class SourceState:
         self.last_assigned = max(self.last_assigned, last)
         self.last_sequence = first_sequence + count - 1
         if token is not None:
-            self.token = token
-            self.token_number = last
-        self._recent.append((first, last, first_sequence))
-        if len(self._recent) > INDEX_COUNT_MAX:
-            del self._recent[0]
+            self.keep_token(last, token)
+        self._recent.extend((first, last, first_sequence))
+        if len(self._recent) > INDEX_COUNT_MAX * _INDEX_ROW:
+            del self._recent[:_INDEX_ROW]
 
     def store_token(self, number: int, token: bytes) -> None:
         """A token that no publication carries is in the journal. One that speaks further stays, and so does the one
         before where damage took publications that this one speaks of.
         """
         if self.token_number <= number <= self.last_durable:
-            self.token, self.token_number = token, number
+            self.keep_token(number, token)
 
     def sequence_of(self, number: int) -> int:
         """The sequence of a durable publication, 0 when it has left the index."""
-        for first, last, first_sequence in reversed(self._recent):
+        for at in range(len(self._recent) - _INDEX_ROW, -1, -_INDEX_ROW):
+            first, last, first_sequence = self._recent[at : at + _INDEX_ROW]
             if number > last:
                 return 0
             if number >= first:

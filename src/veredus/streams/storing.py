@@ -32,7 +32,8 @@ class Storing:
     def store(self, event: TokenStoreRequested, now: Now) -> None:
         """Journal the token, and answer. Whoever was taken over from is not attached any more, and was told so.
 
-        Raises `Refused`: `no-source`, `too-large`, or `bad-request` for a number that is not taken yet.
+        Raises `Refused`: `no-source`, `too-large`, `tokens-too-large`, or `bad-request` for a number that is not taken
+        yet.
         """
         attachment = self._publishing.attachments.get(event.session)
         if attachment is None or not attachment.is_granted:
@@ -66,3 +67,4 @@ class Storing:
                 f" is {source.last_durable}: wait for the receipt first"
             )
             raise Refused("bad-request", message)
+        self._tables.check_share(source.owner, 0, size - len(source.token))

@@ -8,6 +8,7 @@ Invariants
     (2) Nothing above head_durable is pushed, confirmed or counted.
     (3) Append times never fall.
     (4) The legs of a weave name each durable sequence from the first to the last of them once.
+    (5) What its sources keep is in the shares of their owners.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from veredus.kernel.terms import Terms, parted_at
 from .exchange import Start, StartKind
 from .facts import RaisedSource, StreamCreated, TermRaised
 from .listing import InOrder
+from .shares import Shares
 from .source import SourceState
 from .tail import Tail, TailBudget
 from .weave import cut_from
@@ -67,6 +69,7 @@ class Stream:
         "left",
         "name",
         "next_source_id",
+        "shares",
         "source_names",
         "sources",
         "stream_id",
@@ -77,8 +80,8 @@ class Stream:
         "weave",
     )
 
-    def __init__(self, created: StreamCreated, budget: TailBudget) -> None:
-        """A stream that holds nothing yet."""
+    def __init__(self, created: StreamCreated, budget: TailBudget, shares: Shares) -> None:
+        """A stream that holds nothing yet; `shares` are those of the node."""
         self.stream_id = created.stream_id
         self.name = created.name
         self.incarnation = created.incarnation
@@ -95,6 +98,7 @@ class Stream:
         self.head_durable = 0
         self.append_time_us = 0
         self.next_source_id = 1
+        self.shares = Shares(shares)
         self.sources: dict[str, SourceState] = {}
         self.source_names: dict[int, str] = {0: ""}
         self.subscriptions: InOrder[tuple[str, str], Subscription] = InOrder()
@@ -208,19 +212,33 @@ class Stream:
         name = self.source_names.get(source_id, "")
         return self.sources.get(name)
 
-    def add_source(self, source: SourceState) -> None:
-        """Know a source from now on."""
-        self.sources[source.name] = source
-        self.source_names[source.source_id] = source.name
-        self.next_source_id = max(self.next_source_id, source.source_id + 1)
+    def add_source(self, source_id: int, name: str, is_sparse: bool) -> SourceState:
+        """Know a source from now on, which has published nothing yet."""
+        source = self.sources[name] = SourceState(source_id, name, is_sparse, self.shares)
+        self.source_names[source_id] = name
+        self.next_source_id = max(self.next_source_id, source_id + 1)
+        return source
+
+    def forget_unmade(self, source: SourceState) -> None:
+        """The journal refused what was to make the source: it is not there, unless something else makes it."""
+        if not (source.epoch or source.last_assigned or source.session) and self.sources.get(source.name) is source:
+            del self.sources[source.name], self.source_names[source.source_id]
+            source.leave()
+
+    def check_sources(self, more: int) -> None:
+        """Raise `Refused("too-many-sources")` where the stream may not know so many more."""
+        most = self.config.sources_max
+        if more and len(self.sources) + more > most:
+            message = (
+                f"stream {self.name!r} has {len(self.sources)} sources, its limit: raise its sources_max with `veredus"
+                " stream alter`"
+            )
+            raise Refused("too-many-sources", message, sources_max=most)
 
     def raise_sources(self, sources: Iterable[RaisedSource]) -> None:
         """Know what sources have published elsewhere, live or in a replay."""
         for raised in sources:
-            source = self.sources.get(raised.name)
-            if source is None:
-                source = SourceState(raised.source_id, raised.name, is_sparse=True)
-                self.add_source(source)
+            source = self.sources.get(raised.name) or self.add_source(raised.source_id, raised.name, is_sparse=True)
             source.become_known(raised.owner)
             if raised.number > source.last_durable:
                 source.become_raised(raised.number, raised.token)
@@ -231,8 +249,12 @@ class Stream:
         legs = sorted(self.weave)
         assert all(last + 1 == first for (_, last), (first, _) in pairwise(legs)), "(4)"
         assert not legs or legs[-1][1] <= self.head_durable, "(4)"
+        shares: dict[str, tuple[int, int]] = {}
         for source in self.sources.values():
             assert source.last_durable <= source.last_assigned
+            count, size = shares.get(source.owner, (0, 0))
+            shares[source.owner] = count + 1, size + len(source.token)
+        assert shares == self.shares.amounts(), "(5)"
 
 
 def outdated(key: tuple[str, str], wish: int, last: int) -> Refused:

@@ -17,7 +17,8 @@ from .facts import Contents, StreamConfig
 from .listing import InOrder
 from .places import Places
 from .removed import Removed, lives_in
-from .rights import Rights
+from .rights import Rights, whose
+from .shares import Shares
 from .stream import Stream
 from .tail import TailBudget
 
@@ -32,6 +33,11 @@ class StreamsLimits(msgspec.Struct, frozen=True, kw_only=True):
     """A push is not made any larger once it holds this much."""
     streams_per_principal_max: int = 20_000
     sources_per_principal_max: int = 20_000
+    """Those that are attached."""
+    kept_sources_per_principal_max: int = 200_000
+    """Those that streams know, whether or not anybody is there. All peers that prove nothing count as one."""
+    tokens_size_per_principal_max: int = 64 << 20
+    """Of their resume tokens."""
     token_size_max: int = 4096
     """Of a resume token that comes by itself; one in a batch is measured where the batch is checked."""
     subscriptions_max: int = 40_000
@@ -150,6 +156,7 @@ class Tables:
         "removed_count",
         "rights",
         "runs",
+        "shares",
         "size_of",
         "stages",
         "streams",
@@ -181,6 +188,8 @@ class Tables:
         self.created_by: dict[str, int] = {}
         self.departures = Departures(limits.departures_per_creator_max)
         self.removed = Removed()
+        self.shares = Shares()
+        """What the sources of each owner keep, in all streams."""
         self.next_stream_id = 1
         self.next_stage = 1
         self.removed_count = 0
@@ -204,6 +213,7 @@ class Tables:
         stream.is_deleted = True
         stream.tail.forget()
         self.departures.forget(stream)
+        stream.shares.forget()
         for stage in [stage for stage in self.stages.values() if stage.stream_id == stream_id]:
             self.take_stage(stage.stage)
 
@@ -222,6 +232,27 @@ class Tables:
             if run.attempts.get(stage.attempt) is stage:
                 del run.attempts[stage.attempt]
         return stage
+
+    def check_share(self, owner: str, count: int, size: int) -> None:
+        """Raise `Refused` where an owner would keep too much with so many more sources, and bytes of their tokens.
+
+        Its code is `too-many-sources` or `tokens-too-large`.
+        """
+        share, limits = self.shares.of(owner), self.limits
+        if count > 0 and share.count + count > limits.kept_sources_per_principal_max:
+            most = limits.kept_sources_per_principal_max
+            message = (
+                f"the streams know {share.count} sources of {whose(owner)}, and the limit is {most}: use the names of"
+                " sources again, delete streams, or raise limits.kept_sources_per_principal_max"
+            )
+            raise Refused("too-many-sources", message, sources_max=most)
+        if size > 0 and share.size + size > limits.tokens_size_per_principal_max:
+            most = limits.tokens_size_per_principal_max
+            message = (
+                f"the resume tokens of the sources of {whose(owner)} would exceed {most} bytes: write shorter tokens,"
+                " delete streams, or raise limits.tokens_size_per_principal_max"
+            )
+            raise Refused("tokens-too-large", message, size_max=most)
 
     def existing(self, name: str) -> Stream:
         """The stream of this name. Raises `Refused("unknown-stream")`."""
