@@ -28,6 +28,7 @@ from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
 from .failures import MORE_FILES, code_of, reason_of
+from .regular_files import open_to_write
 
 LOCK_NAME = "lock"
 RESTORED_NAME = "restored"
@@ -281,7 +282,7 @@ def _take(path: Path, opened: int, access: Note | None) -> int:
     if is_held(opened, fcntl.LOCK_EX):
         raise _in_use(path, access)
     try:
-        lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = open_to_write(path / LOCK_NAME, os.O_RDWR)
     except OSError as error:
         raise unusable(path, error) from error
     try:
@@ -347,7 +348,7 @@ def sync_directory(path: Path) -> None:
 def replace_file(path: Path, name: str, data: Iterable[Octets]) -> None:
     """Give the file `name` in the directory new contents at once: after a crash it has the old ones or the new."""
     temporary = path / (name + _TEMPORARY)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = open_to_write(temporary, os.O_WRONLY | os.O_TRUNC)
     try:
         try:
             _write_in_bites(descriptor, data)
