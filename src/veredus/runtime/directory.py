@@ -36,6 +36,7 @@ ASIDE_NAME = "aside"
 _TEMPORARY = ".tmp"
 _LISTING = 0o066
 """The permissions of others that let them list or change a directory; with the rest they can only pass through it."""
+_PROCESS_DIGITS_MAX = 9
 _FILLED_SIZE_MAX = 1 << 20
 """Filling so little with zeros takes no time."""
 
@@ -189,7 +190,7 @@ def _numbered(name: str) -> Iterable[str]:
 def holder_of(lock: int) -> int:
     """The process that holds a lock file, as that says itself; 0 where it does not."""
     holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
-    return int(holder) if holder.isdigit() else 0
+    return int(holder) if holder.isdigit() and len(holder) <= _PROCESS_DIGITS_MAX else 0
 
 
 def is_held(lock: int, kind: int = fcntl.LOCK_SH) -> bool:
@@ -205,18 +206,6 @@ def is_held(lock: int, kind: int = fcntl.LOCK_SH) -> bool:
         # Some network file systems lock files, and no directories: then the lock file has to do.
         return False
     return False
-
-
-def running_node(path: Path) -> int:
-    """The process that has the journal in the directory. Raises `Refused("no-node")` where none has."""
-    said = f"no node uses the directory {str(path)!r}"
-    try:
-        process = _node_of(path)
-    except OSError:
-        raise Refused("no-node", f"{said}: there is no journal", path=str(path)) from None
-    if process:
-        return process
-    raise Refused("no-node", f"{said}: start a node, or name the directory of a running node", path=str(path))
 
 
 def _node_of(path: Path) -> int:

@@ -36,17 +36,17 @@ def read_regular(path: str | Path, size_max: int) -> tuple[int, bytes]:
 
     Raises `OSError`, at once, also for what is no regular file or too large; its `strerror` says what to do then.
     """
-    with _opened(path, size_max) as (descriptor, mode), os.fdopen(descriptor, "rb", closefd=False) as file:
+    with opened_regular(path, size_max) as (descriptor, found), os.fdopen(descriptor, "rb", closefd=False) as file:
         content = file.read(size_max + 1)
     if len(content) > size_max:
         # Some that are not on a disk have no size, and it may have grown.
         raise _too_large(f"more than {size_max}", size_max)
-    return stat.S_IMODE(mode), content
+    return stat.S_IMODE(found.st_mode), content
 
 
 def check_regular(path: str | Path, size_max: int) -> None:
     """What has to hold before a library reads the file by its path. Raises `OSError` as `read_regular` does."""
-    with _opened(path, size_max):
+    with opened_regular(path, size_max):
         return
 
 
@@ -78,8 +78,8 @@ def check_to_write(path: Path) -> None:
 
 
 @contextmanager
-def _opened(path: str | Path, size_max: int) -> Iterator[tuple[int, int]]:
-    """The descriptor and the mode of a regular file that is no larger than `size_max`. Raises `OSError`."""
+def opened_regular(path: str | Path, size_max: int) -> Iterator[tuple[int, os.stat_result]]:
+    """The descriptor of a regular file that is no larger than `size_max`, and what it is. Raises `OSError`."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
     except OSError as error:
@@ -92,7 +92,7 @@ def _opened(path: str | Path, size_max: int) -> Iterator[tuple[int, int]]:
             raise _not_regular(_kind_of(found.st_mode))
         if found.st_size > size_max:
             raise _too_large(str(found.st_size), size_max)
-        yield descriptor, found.st_mode
+        yield descriptor, found
     finally:
         os.close(descriptor)
 
