@@ -113,6 +113,33 @@ def test_a_file_may_be_as_large_as_its_kind_allows_and_one_byte_more_is_refused(
     assert "may have at most" not in str(caught.value), "it is read, and is not what it should be"
 
 
+SECRETS: dict[str, Callable[[Path], object]] = {
+    "tokens": read_tokens,
+    "a server's key": read_server_key,
+    "a token of topics": lambda path: read_credentials(TopicsSection(token=str(path))),
+    "a key of topics": lambda path: read_credentials(TopicsSection(key=str(path), server_key="0" * 40)),
+    "a token of the command line": _token_in,
+}
+
+
+@pytest.mark.parametrize("reader", SECRETS)
+def test_a_secret_of_another_user_is_refused_with_whose_it_is_and_what_to_do_and_one_of_root_is_read(
+    tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = tmp_path / "file", SECRETS[reader]
+    path.write_text(" ".join(["0" * 40] * (reader != "tokens")))
+    path.chmod(0o600)
+    read(path)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    if path.stat().st_uid == 0:
+        read(path)
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        os.chown(path, 12345, -1)
+    said = rf"it belongs to user \S+, and must belong to user \S+.*: `chown [0-9a-z]+ {path}`, or run this as its owner"
+    with pytest.raises((Refused, click.BadParameter), match=said):
+        read(path)
+
+
 def test_a_start_names_each_setting_whose_file_is_none(tmp_path: Path) -> None:
     pipe = str(tmp_path / "pipe")
     os.mkfifo(pipe, 0o600)
@@ -182,7 +209,7 @@ def test_a_start_says_nothing_of_an_audit_log_that_can_be_made_later(tmp_path: P
 def test_a_file_without_a_size_is_read_as_far_as_it_may_be_large() -> None:
     place = Path("/proc/self/status")
     assert place.stat().st_size == 0
-    assert read_regular(place, 1 << 16)[1].startswith(b"Name:")
+    assert read_regular(place, 1 << 16).startswith(b"Name:")
     with pytest.raises(OSError, match="it has more than 10 bytes, and may have at most 10"):
         read_regular(place, 10)
 
@@ -196,4 +223,4 @@ def test_what_a_library_is_to_read_is_looked_at_before(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(path)
     check_regular(link, 10)
-    assert read_regular(link, 10)[1] == bytes(10)
+    assert read_regular(link, 10) == bytes(10)

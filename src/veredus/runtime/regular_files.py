@@ -15,6 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from .users import name_of_user
+
 FILE_SIZE_MAX: Final = 1 << 20
 """Of settings, a certificate, a key, a token: bytes."""
 LIST_SIZE_MAX: Final = 16 << 20
@@ -31,17 +33,36 @@ _KINDS = (
 )
 
 
-def read_regular(path: str | Path, size_max: int) -> tuple[int, bytes]:
-    """The permissions of a file and what it holds, of at most `size_max` bytes.
+def read_regular(path: str | Path, size_max: int) -> bytes:
+    """What a file holds, of at most `size_max` bytes.
 
     Raises `OSError`, at once, also for what is no regular file or too large; its `strerror` says what to do then.
     """
+    return _read(path, size_max)[1]
+
+
+def read_secret_file(path: str | Path, size_max: int) -> tuple[int, bytes]:
+    """The permissions of a file of tokens or keys, and what it holds.
+
+    Raises `OSError` as `read_regular` does, and for a file of another user than this one and root: who owns a file
+    decides what is in it, whatever its permissions say.
+    """
+    found, content = _read(path, size_max)
+    own = os.geteuid()
+    if found.st_uid not in (own, 0):
+        user, least = name_of_user(own), "" if own == 0 else " or to root"
+        said = f"it belongs to user {name_of_user(found.st_uid)}, and must belong to user {user}{least}"
+        raise OSError(errno.EPERM, f"{said}: `chown {user} {path}`, or run this as its owner")
+    return stat.S_IMODE(found.st_mode), content
+
+
+def _read(path: str | Path, size_max: int) -> tuple[os.stat_result, bytes]:
     with opened_regular(path, size_max) as (descriptor, found), os.fdopen(descriptor, "rb", closefd=False) as file:
         content = file.read(size_max + 1)
     if len(content) > size_max:
         # Some that are not on a disk have no size, and it may have grown.
         raise _too_large(f"more than {size_max}", size_max)
-    return stat.S_IMODE(found.st_mode), content
+    return found, content
 
 
 def check_regular(path: str | Path, size_max: int) -> None:

@@ -113,7 +113,7 @@ def wait_outcome(directory: Path, process: int, asked_ns: int) -> Outcome:
 
 def _read_outcome(directory: Path) -> Outcome | None:
     try:
-        return msgspec.json.decode(read_regular(directory / OUTCOME_NAME, FILE_SIZE_MAX)[1], type=Outcome)
+        return msgspec.json.decode(read_regular(directory / OUTCOME_NAME, FILE_SIZE_MAX), type=Outcome)
     except (OSError, msgspec.DecodeError):
         # The node puts its outcome in the place of whatever is there.
         return None

@@ -8,7 +8,6 @@ too; and it must heed the signal, which ends a program that has a node or a clie
 from __future__ import annotations
 
 import os
-import pwd
 import signal
 from collections.abc import Iterator
 from contextlib import suppress
@@ -19,6 +18,7 @@ from veredus.kernel.errors import Refused
 from .directory import LOCK_NAME, holder_of, is_held
 from .failures import reason_of
 from .regular_files import FILE_SIZE_MAX, opened_regular
+from .users import name_of_user
 
 _PROCESSES = Path("/proc")
 _WRITE_LOCK = ["FLOCK", "ADVISORY", "WRITE"]
@@ -52,7 +52,7 @@ def _no_node(path: Path, message: str) -> Refused:
 
 def _fault(path: Path, process: int, lock: os.stat_result) -> str:
     """Why this process, which holds the lock as the lock says, must not be sent a signal; "" where it may be."""
-    owner = f"the lock file {str(path / LOCK_NAME)!r} belongs to user {_name_of(lock.st_uid)}"
+    owner = f"the lock file {str(path / LOCK_NAME)!r} belongs to user {name_of_user(lock.st_uid)}"
     if os.geteuid() not in (0, lock.st_uid):
         return f"{owner}: run this command as that user, or as root"
     unnamed = (
@@ -69,8 +69,8 @@ def _fault(path: Path, process: int, lock: os.stat_result) -> str:
     user = int(status["Uid"].split()[1])
     if user != lock.st_uid:
         return (
-            f"process {process} runs as user {_name_of(user)}, and {owner}: if it is the node, `kill -HUP {process}`,"
-            " and give the file to the user of the node"
+            f"process {process} runs as user {name_of_user(user)}, and {owner}: if it is the node,"
+            f" `kill -HUP {process}`, and give the file to the user of the node"
         )
     if not int(status["SigCgt"], 16) >> signal.SIGHUP - 1 & 1:
         return f"process {process} does not read settings again, and SIGHUP would end it: it is no `veredus serve`"
@@ -105,10 +105,3 @@ def _locks(process: int) -> Iterator[str]:
         for descriptor in (_PROCESSES / str(process) / "fdinfo").iterdir():
             for line in descriptor.read_text().splitlines():
                 yield line.removeprefix("lock:").lstrip()
-
-
-def _name_of(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return str(user)
