@@ -108,9 +108,16 @@ def test_another_body_under_the_key_of_the_last_put_is_not_put_whether_that_was_
 def test_a_key_is_for_one_message(run_as: Run, tmp_path: Path) -> None:
     file = tmp_path / "lines"
     file.write_bytes(b"1\n2\n")
-    for arguments in (("--lines", "--key", "order-1"), ("--key", "")):
-        said = run_as("alice", "put", "t", file, *arguments)
-        assert (said.code, "a --key is for one message" in said.err) == (Exit.USAGE, True)
+    said = run_as("alice", "put", "t", file, "--lines", "--key", "order-1")
+    assert (said.code, "--key is for one message: use it without --lines" in said.err) == (Exit.USAGE, True)
+
+
+def test_an_empty_key_is_no_key_with_or_without_lines(run_as: Run, tmp_path: Path) -> None:
+    file = tmp_path / "lines"
+    file.write_bytes(b"1\n2\n")
+    for arguments in ((), ("--lines",)):
+        said = run_as("alice", "put", "t", file, "--key", "", *arguments)
+        assert (said.code, "--key is empty: give it at least one character" in said.err) == (Exit.USAGE, True)
 
 
 def test_a_message_for_each_line_is_put_at_once(run_as: Run, tmp_path: Path, around: Scene) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import stat
@@ -54,6 +55,23 @@ def test_a_link_in_the_place_of_the_file_is_not_followed(tmp_path: Path) -> None
     with pytest.raises(OSError, match="symbolic link"):
         AuditFile(path, 1 << 20, 2, is_synced=False).write(b"one\n")
     assert elsewhere.read_bytes() == b""
+
+
+def test_a_pipe_that_takes_the_place_of_the_file_loses_records_and_nothing_waits_for_it(tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    audit = AuditLog(AuditSection(file=str(path)), "node")
+    audit.take("node-ready", {"tcp": "127.0.0.1:1"})
+    assert audit.writer.wait_written(10)
+    path.unlink()
+    os.mkfifo(path)
+    audit.take("administered", {"verb": "stream.create"})
+    assert audit.writer.wait_written(10)
+    assert "a FIFO in place of a regular file" in audit.why_not_written
+    path.unlink()
+    audit.take("node-stopped", {})
+    assert audit.writer.wait_written(10)
+    assert not audit.why_not_written
+    assert [record["kind"] for record in records(path)] == [LOST, "node-stopped"]
 
 
 def test_what_one_address_causes_is_limited_and_counted_in_the_next_record(tmp_path: Path) -> None:
@@ -134,22 +152,25 @@ def test_a_record_that_a_disk_holds_up_is_told_when_the_time_is_over_and_not_aga
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(audits, "PATIENCE_S", 0.05)
-    path = tmp_path / "audit.jsonl"
-    os.mkfifo(path)
+    reading, writing = os.pipe()
+    os.write(writing, bytes(fcntl.fcntl(writing, fcntl.F_GETPIPE_SZ)))
+    # The disk: what is written to it goes on as soon as the pipe behind it is read.
+    monkeypatch.setattr(audits, "open_to_write", lambda *_: writing)
 
     async def story() -> None:
         told: list[float] = []
         loop = asyncio.get_running_loop()
-        log = AuditLog(AuditSection(file=str(path), sync="none"), "node")
+        log = AuditLog(AuditSection(file=str(tmp_path / "audit.jsonl"), sync="none"), "node")
         log.take("administered", {"verb": "stream.create"})
         log.await_written(lambda: told.append(loop.time()), loop)
         while not told:
             await asyncio.sleep(0.01)
-        # The pipe has a reader at last: what was held up is written.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        assert not log.writer.wait_written(0), "it is held up"
+        os.read(reading, 1 << 20)
         assert await asyncio.to_thread(log.writer.wait_written, 10)
         await asyncio.sleep(0)
-        os.close(descriptor)
         assert len(told) == 1
 
     asyncio.run(asyncio.wait_for(story(), 20))
+    os.close(reading)
+    os.close(writing)

@@ -53,6 +53,18 @@ def test_a_value_without_its_quotes_is_told_to_get_them(tmp_path: Path, text: st
     assert said in fault
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("[node]\n[" + "a." * 200_000 + "a]", "2:65: a key may have at most 32 parts that dots join"),
+        ("[node]\n" + "a." * 200_000 + "a = 1", "2:64: a key may have at most 32 parts that dots join"),
+        ("[node]\nname = " + "[" * 400_000, "2:40: arrays and tables may be nested at most 32 deep"),
+    ],
+)
+def test_what_is_nested_too_deep_is_told_with_its_place_and_the_limit(tmp_path: Path, text: str, said: str) -> None:
+    assert faults(tmp_path, text) == [said]
+
+
 def test_without_anything_the_defaults_hold() -> None:
     read = read_configuration()
     assert all(read.origin(setting.path) == "default" for setting in SETTINGS)

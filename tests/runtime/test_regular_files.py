@@ -15,10 +15,12 @@ import pytest
 from tests.runtime.test_security import AUTHORITY, DESK, DESK_KEY, NODE, NODE_KEY
 from veredus.cli.link import _token_in
 from veredus.kernel.errors import Refused
-from veredus.node.settings import ListenSection, NodeSettings, TlsSection, TopicsSection
+from veredus.node.settings import AuditSection, ListenSection, NodeSettings, TlsSection, TopicsSection
+from veredus.runtime.audit import AuditFile
 from veredus.runtime.certificates import revoked_in
 from veredus.runtime.configuration import read_configuration
 from veredus.runtime.curve_keys import read_server_key
+from veredus.runtime.directory import open_directory, replace_file
 from veredus.runtime.files import file_faults
 from veredus.runtime.regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_regular, read_regular
 from veredus.runtime.security import client_context, load_authorities, read_tokens, server_context
@@ -111,6 +113,33 @@ def test_a_file_may_be_as_large_as_its_kind_allows_and_one_byte_more_is_refused(
     assert "may have at most" not in str(caught.value), "it is read, and is not what it should be"
 
 
+SECRETS: dict[str, Callable[[Path], object]] = {
+    "tokens": read_tokens,
+    "a server's key": read_server_key,
+    "a token of topics": lambda path: read_credentials(TopicsSection(token=str(path))),
+    "a key of topics": lambda path: read_credentials(TopicsSection(key=str(path), server_key="0" * 40)),
+    "a token of the command line": _token_in,
+}
+
+
+@pytest.mark.parametrize("reader", SECRETS)
+def test_a_secret_of_another_user_is_refused_with_whose_it_is_and_what_to_do_and_one_of_root_is_read(
+    tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, read = tmp_path / "file", SECRETS[reader]
+    path.write_text(" ".join(["0" * 40] * (reader != "tokens")))
+    path.chmod(0o600)
+    read(path)
+    monkeypatch.setattr(os, "geteuid", lambda: 12345)
+    if path.stat().st_uid == 0:
+        read(path)
+        monkeypatch.setattr(os, "geteuid", lambda: 0)
+        os.chown(path, 12345, -1)
+    said = rf"it belongs to user \S+, and must belong to user \S+.*: `chown [0-9a-z]+ {path}`, or run this as its owner"
+    with pytest.raises((Refused, click.BadParameter), match=said):
+        read(path)
+
+
 def test_a_start_names_each_setting_whose_file_is_none(tmp_path: Path) -> None:
     pipe = str(tmp_path / "pipe")
     os.mkfifo(pipe, 0o600)
@@ -127,10 +156,60 @@ def test_a_start_names_each_setting_whose_file_is_none(tmp_path: Path) -> None:
     assert all("there is a FIFO in place of a regular file" in fault.sentence for fault in faults)
 
 
+WRITERS: dict[str, Callable[[Path], object]] = {
+    "the audit log": lambda path: AuditFile(path, 1 << 20, 1, is_synced=True).write(b"one\n"),
+    "a file of a journal": lambda path: replace_file(path.parent, path.name.removesuffix(".tmp"), (b"one",)),
+    "the lock of a journal": lambda path: open_directory(path.parent),
+}
+WRITTEN = {"the audit log": "audit.jsonl", "a file of a journal": "newest.tmp", "the lock of a journal": "lock"}
+
+
+@pytest.mark.parametrize("is_read", [False, True])
+@pytest.mark.parametrize("kind", ["a FIFO", "a socket", "a symbolic link", "a directory"])
+@pytest.mark.parametrize("writer", WRITERS)
+def test_nothing_but_a_regular_file_is_written_to_and_nothing_else_is_waited_for(
+    tmp_path: Path, writer: str, kind: str, is_read: bool
+) -> None:
+    path, elsewhere = tmp_path / WRITTEN[writer], tmp_path / "elsewhere"
+    elsewhere.touch()
+    make = {"a symbolic link": lambda place: place.symlink_to(elsewhere)} | {
+        name: way for name, (way, _) in KINDS.items()
+    }
+    make[kind](path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK) if is_read and kind == "a FIFO" else -1
+    count = len(list(Path("/proc/self/fd").iterdir()))
+    with pytest.raises((OSError, Refused), match=f"there is {kind} in place of a regular file"):
+        WRITERS[writer](path)
+    assert len(list(Path("/proc/self/fd").iterdir())) == count
+    assert elsewhere.read_bytes() == b""
+    if reader >= 0:
+        os.close(reader)
+
+
+@pytest.mark.parametrize("kind", ["a FIFO", "a socket", "a symbolic link", "a directory", "a device"])
+def test_a_start_names_the_audit_log_that_is_no_file(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "audit.jsonl"
+    if kind == "a device":
+        path = Path("/dev/full")
+    elif kind == "a symbolic link":
+        path.symlink_to("nowhere")
+    else:
+        KINDS[kind][0](path)
+    (fault,) = file_faults(NodeSettings(audit=AuditSection(file=str(path))))
+    assert fault.path == "audit.file"
+    assert f"there is {kind} in place of a regular file" in fault.sentence
+
+
+def test_a_start_says_nothing_of_an_audit_log_that_can_be_made_later(tmp_path: Path) -> None:
+    (tmp_path / "in the way").touch()
+    for place in ("audit.jsonl", "no/directory/audit.jsonl", "in the way", "in the way/audit.jsonl"):
+        assert not list(file_faults(NodeSettings(audit=AuditSection(file=str(tmp_path / place)))))
+
+
 def test_a_file_without_a_size_is_read_as_far_as_it_may_be_large() -> None:
     place = Path("/proc/self/status")
     assert place.stat().st_size == 0
-    assert read_regular(place, 1 << 16)[1].startswith(b"Name:")
+    assert read_regular(place, 1 << 16).startswith(b"Name:")
     with pytest.raises(OSError, match="it has more than 10 bytes, and may have at most 10"):
         read_regular(place, 10)
 
@@ -144,4 +223,4 @@ def test_what_a_library_is_to_read_is_looked_at_before(tmp_path: Path) -> None:
     link = tmp_path / "link"
     link.symlink_to(path)
     check_regular(link, 10)
-    assert read_regular(link, 10)[1] == bytes(10)
+    assert read_regular(link, 10) == bytes(10)

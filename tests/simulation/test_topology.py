@@ -63,6 +63,8 @@ def test_what_nobody_fixed_is_drawn_as_in_every_world(tmp_path: Path) -> None:
         ("[ranges]\npause_s = 400", ":2:1: ranges.pause_s", "400 is not within 0.001 to 120"),
         ("[ranges]\nrain = 1", ":2:1: ranges.rain", "there is no such setting; there are pause_s"),
         ("ranges = 1", ":1:1: ranges", "1 is no table"),
+        ("ranges." * 100_000 + "a = 1", ":1:224", "a key may have at most 32 parts"),
+        ("#" * (1 << 20) + "#", "", "a topology has at most 1048576 characters"),
     ],
 )
 def test_what_cannot_be_is_refused_with_its_place(tmp_path: Path, text: str, place: str, what: str) -> None:

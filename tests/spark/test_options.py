@@ -110,6 +110,17 @@ def test_a_pipe_in_the_place_of_a_file_is_refused_by_its_option_and_not_waited_f
     assert caught.value.code == "bad-option"
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a file to another user")
+def test_a_token_of_another_user_is_refused_by_its_option(tmp_path: Path) -> None:
+    path = tmp_path / "token"
+    path.write_text("veredus_1_2")
+    os.chown(path, 12345, -1)
+    options = read_options({"stream": "trades", "tokenfile": str(path)})
+    with pytest.raises(Refused, match=f"the option `tokenFile` is '{path}', .*it belongs to user 12345") as caught:
+        node_of(options.node)
+    assert caught.value.code == "bad-option"
+
+
 def test_a_filter_that_does_not_parse_is_refused_before_anything_is_read() -> None:
     assert refusal(where="quote >").code == "bad-predicate"
     assert refusal(keys="regex:(").code == "bad-pattern"

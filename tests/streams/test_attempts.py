@@ -63,13 +63,33 @@ def test_an_application_whose_client_subscribes_again_counts_once() -> None:
     assert live(rig, 11, handed_to=0) == []
 
 
-def test_a_client_that_says_it_handed_out_what_it_was_not_pushed_is_not_believed() -> None:
+@pytest.mark.parametrize("sequence", [2, 1 << 40, (1 << 64) - 1])
+def test_the_session_of_a_client_that_says_it_handed_out_what_it_was_not_pushed_ends(sequence: int) -> None:
     rig = rig_of(2)
-    rig.subscribe(5, "bob", who=5, credit=1, **PARKING)
-    rig.do(x.HandedOut(5, 1 << 40), x.SessionClosed(5))
-    rig.subscribe(6, "bob", who=6, credit=1, **PARKING)
-    rig.do(x.HandedOut(6, 1 << 40), x.SessionClosed(6))
-    assert live(rig, 7, handed_to=0) == [2]
+    for session in (5, 6):
+        rig.subscribe(session, "bob", who=session, credit=1, **PARKING)
+        (refusal,) = rig.do(x.HandedOut(session, sequence))
+        assert isinstance(refusal, x.Refuse)
+        assert (refusal.code, refusal.is_final, refusal.details) == ("not-pushed", True, {"pushed_to": 1})
+        rig.do(x.SessionClosed(session))
+    assert live(rig, 7, handed_to=0) == [1, 2], "nothing was tried"
+
+
+def test_what_an_earlier_session_was_pushed_may_be_reported_before_it_is_pushed_again() -> None:
+    rig = rig_of(2)
+    live(rig, 5, handed_to=0)
+    rig.subscribe(6, "bob", who=5, credit=0, **PARKING)
+    assert rig.do(x.HandedOut(6, 2)) == [x.ConfirmHanded(6, 2)]
+
+
+def test_a_session_without_a_cursor_reports_what_it_was_pushed_and_no_more() -> None:
+    rig = rig_of(3)
+    rig.subscribe(5, credit=1)
+    assert rig.pushed(5) == [1]
+    assert rig.do(x.HandedOut(5, 1)) == [x.ConfirmHanded(5, 1)]
+    (refusal,) = rig.do(x.HandedOut(5, 2))
+    assert isinstance(refusal, x.Refuse)
+    assert (refusal.code, refusal.is_final, refusal.details) == ("not-pushed", True, {"pushed_to": 1})
 
 
 def test_what_was_handed_out_is_confirmed_so_that_a_client_may_wait_for_that() -> None:

@@ -50,6 +50,16 @@ def letters(rig: Rig, session: int) -> list[dict[str, object]]:
     return found
 
 
+@pytest.mark.parametrize("is_retry", [False, True])
+@pytest.mark.parametrize("sequence", [0, 5, (1 << 63) - 1])
+def test_what_was_never_pushed_cannot_be_given_back(sequence: int, is_retry: bool) -> None:
+    rig = rig_of(4)
+    rig.subscribe(5, "bob", **OWN)
+    refusal = give_back(rig, 5, sequence, is_retry=is_retry)
+    assert isinstance(refusal, x.Refuse)
+    assert (refusal.code, refusal.is_final, refusal.details) == ("not-pushed", False, {"returned": sequence})
+
+
 @pytest.mark.parametrize("tail_size_max", [1 << 20, 0], ids=["in memory", "in the journal"])
 def test_what_is_rejected_is_a_dead_letter_at_once_and_settled_for_good(tail_size_max: int) -> None:
     rig = rig_of(4, limits=StreamsLimits(tail_size_max=tail_size_max))

@@ -18,6 +18,7 @@ from tests.processes import beside, wait_until, whole_lines
 from tests.runtime.authority import Authority
 from tests.system.secured import Secured, reload_by_command
 from tests.system.serving import ServedNode
+from veredus.cli.exits import Exit
 from veredus.client.blocking import connect
 from veredus.runtime.audit import KINDS, LOST
 from veredus.runtime.security import add_token, remove_token
@@ -135,8 +136,26 @@ def play_peers(audited: Audited, desk: str, operator: str) -> None:
     kept.streams.list()
 
 
-def test_a_full_audit_disk_holds_nobody_and_is_counted(tmp_path: Path) -> None:
-    served = ServedNode(tmp_path / "journal", {"AUDIT_FILE": "/dev/full"})
+OnBadDisk = Callable[..., tuple[ServedNode, Path]]
+
+
+@pytest.fixture
+def on_bad_disk(tmp_path: Path, failing_disk: Path) -> OnBadDisk:
+    """Makes a node whose audit log is on a disk that is as the file says that is returned with it."""
+
+    def make(**settings: str) -> tuple[ServedNode, Path]:
+        switch = tmp_path / "switch"
+        environment = {"LD_PRELOAD": str(failing_disk), "FAILING_DISK": str(switch)}
+        section = {f"AUDIT_{name.upper()}": value for name, value in settings.items()}
+        file = str(tmp_path / "audit.jsonl")
+        return ServedNode(tmp_path / "journal", {"AUDIT_FILE": file, **section}, environment=environment), switch
+
+    return make
+
+
+def test_a_full_audit_disk_holds_nobody_and_is_counted(tmp_path: Path, on_bad_disk: OnBadDisk) -> None:
+    served, switch = on_bad_disk()
+    switch.write_text("full")
     try:
         with served.start() as node, node.publisher("s", source="p") as publisher:
             node.streams.create("t")
@@ -144,17 +163,16 @@ def test_a_full_audit_disk_holds_nobody_and_is_counted(tmp_path: Path) -> None:
         assert served.stop() == 0
         said = [line for line in served.said().splitlines() if "audit-not-written" in line]
         assert len(said) == 1
-        assert "/dev/full" in said[0]
+        assert str(tmp_path / "audit.jsonl") in said[0]
         assert "No space left on device" in said[0]
     finally:
         served.kill()
 
 
 @pytest.mark.parametrize("required", [False, True])
-def test_an_audit_disk_that_hangs_holds_no_answer_for_ever(tmp_path: Path, required: bool) -> None:
-    pipe = tmp_path / "audit"
-    os.mkfifo(pipe)
-    served = ServedNode(tmp_path / "journal", {"AUDIT_FILE": str(pipe), "AUDIT_REQUIRED": str(required).lower()})
+def test_an_audit_disk_that_hangs_holds_no_answer_for_ever(on_bad_disk: OnBadDisk, required: bool) -> None:
+    served, switch = on_bad_disk(required=str(required).lower())
+    switch.write_text("hang")
     try:
         with served.start() as node:
             if required:
@@ -171,10 +189,11 @@ def test_an_audit_disk_that_hangs_holds_no_answer_for_ever(tmp_path: Path, requi
         served.kill()
 
 
-def test_a_change_is_acknowledged_when_its_record_is_written_and_not_before(tmp_path: Path) -> None:
-    pipe = tmp_path / "audit"
-    os.mkfifo(pipe)
-    served = ServedNode(tmp_path / "journal", {"AUDIT_FILE": str(pipe), "AUDIT_SYNC": "none"})
+def test_a_change_is_acknowledged_when_its_record_is_written_and_not_before(
+    tmp_path: Path, on_bad_disk: OnBadDisk
+) -> None:
+    served, switch = on_bad_disk(sync="none")
+    switch.write_text("hang")
     told: list[str] = []
     try:
         with served.start() as node, node.publisher("s", source="p") as publisher:
@@ -187,10 +206,20 @@ def test_a_change_is_acknowledged_when_its_record_is_written_and_not_before(tmp_
                 publisher.wait(publisher.publish("k", b"1"), timeout_s=20)
                 wait_until(lambda: [stream["name"] for stream in node.streams.list()] == ["s", "t"], served.said)
                 assert not told, "it is there, and who asked for it waits for the record"
-                with pipe.open("rb", buffering=0) as reader:
-                    record = b""
-                    while b'"verb":"stream.create"' not in record:
-                        record += reader.read(1 << 16)
-                    wait_until(lambda: bool(told), served.said)
+                switch.unlink()
+                wait_until(lambda: bool(told), served.said)
+            assert '"verb":"stream.create"' in (tmp_path / "audit.jsonl").read_text()
+    finally:
+        served.kill()
+
+
+def test_a_node_whose_audit_log_is_a_pipe_does_not_start_and_says_why(tmp_path: Path) -> None:
+    pipe = tmp_path / "audit"
+    os.mkfifo(pipe)
+    served = ServedNode(tmp_path / "journal", {"AUDIT_FILE": str(pipe)})
+    try:
+        assert served.spawn().wait(20) == Exit.USAGE
+        assert "audit.file" in served.said()
+        assert "there is a FIFO in place of a regular file" in served.said()
     finally:
         served.kill()

@@ -21,13 +21,15 @@ def reload(directory: Path) -> None:
 
     The node ends connections that are no longer authenticated, and sessions that are no longer allowed. If the settings
     are not valid, the command says why and nothing changes.
+
+    It is for the node's own user, and for root.
     """
     import os
     import signal
     import time
 
-    from veredus.runtime.directory import running_node
     from veredus.runtime.reloads import wait_outcome
+    from veredus.runtime.running import running_node
 
     process = running_node(directory)
     asked_ns = time.monotonic_ns()

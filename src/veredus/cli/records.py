@@ -109,8 +109,15 @@ _MEMBERS = 'an object has one member, "$bytes", "$timestamp" or "$float"'
 _ATTRIBUTE_KINDS = (
     'give text, a number, true, false, null, or an object with one member, "$bytes", "$timestamp" or "$float"'
 )
+_ORDER_MARKS = ((b"\xef\xbb\xbf", ""), (b"\xff\xfe", " of UTF-16"), (b"\xfe\xff", " of UTF-16"))
+"""What some editors begin a file with, and of which encoding that is."""
+_STRING_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"?|(-?\b(?:NaN|Infinity)\b)')
+_ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
 _FLOATS = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 """The numbers that JSON does not have, as they are written there."""
+_HIGH_HALVES, _LOW_HALVES = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
+"""Code units of UTF-16 of which two make one character."""
+_BYTES_ADVICE = 'bytes that are no text go into body_base64 or key_base64, or in attributes into {"$bytes": base64}'
 _TIME_KIND = 'a time as in RFC 3339, "2013-07-01T00:00:00Z"'
 _INT64 = range(-(2**63), 2**63)
 
@@ -278,6 +285,12 @@ def _fault_of(error: Exception, line: bytes) -> str:
     """What is wrong with a line, in the words of people who write JSON, and know no Python."""
     if isinstance(error, RecursionError):
         return "it is nested too deeply"
+    if isinstance(error, UnicodeDecodeError):
+        return f"it has text that is not UTF-8 (byte {error.object[error.start]:#04x}): {_BYTES_ADVICE}"
+    if isinstance(error, msgspec.DecodeError) and not isinstance(error, msgspec.ValidationError):
+        hint = _hint_of(line)
+        if hint:
+            return hint
     fault = field_fault(error)
     if fault.startswith("attributes[") and (named := _attribute_fault_of(line)):
         return named
@@ -285,6 +298,35 @@ def _fault_of(error: Exception, line: bytes) -> str:
         return f"event_time must be {_TIME_KIND}"
     fault = _TYPES.sub(_words_of, fault)
     return fault.replace(" or null", "", 1) if fault.startswith("body") else fault
+
+
+def _hint_of(line: bytes) -> str:
+    """What others write and JSON does not have, where a line that cannot be decoded has it; "" where it has not."""
+    for mark, encoding in _ORDER_MARKS:
+        if line.startswith(mark):
+            return f"it begins with a byte order mark{encoding}: save the input as UTF-8 without one"
+    for found in _STRING_OR_NUMBER.finditer(line):
+        if found[1]:
+            number = found[1].decode()
+            return f'{number} is no JSON: in attributes write {{"$float": "{number}"}}, elsewhere null or text'
+    half = _half_pair_in(line)
+    return half and f"{half} is half of a surrogate pair, and no character: {_BYTES_ADVICE}"
+
+
+def _half_pair_in(line: bytes) -> str:
+    """The first escape of half a character of two escapes whose other half is not beside it; "" where there is none."""
+    high: re.Match[bytes] | None = None
+    for escape in _ESCAPE.finditer(line):
+        code = int(escape[1] or b"0", 16)
+        if high is not None:
+            if escape.start() != high.end() or code not in _LOW_HALVES:
+                break
+            high = None
+        elif code in _LOW_HALVES:
+            return escape[0].decode()
+        elif code in _HIGH_HALVES:
+            high = escape
+    return high[0].decode() if high is not None else ""
 
 
 def _attribute_fault_of(line: bytes) -> str:

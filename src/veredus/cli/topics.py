@@ -173,8 +173,10 @@ def put(given: _Given, topic: str, file: BinaryIO, is_lines: bool, key: str | No
     from veredus.cli.interrupts import Interrupts
     from veredus.kernel.errors import Misuse, Unavailable
 
-    if key is not None and (is_lines or not key):
-        raise click.UsageError("a --key is for one message, and has at least one character: use it without --lines")
+    if key == "":
+        raise click.UsageError("--key is empty: give it at least one character, or leave it out")
+    if key is not None and is_lines:
+        raise click.UsageError("--key is for one message: use it without --lines")
     size_max = given.section().body_size_max
     with Interrupts() as interrupts:
         try:

@@ -38,7 +38,7 @@ def check_incarnation(incarnation: bytes) -> None:
 def checked_name(kind: str, name: str) -> str:
     """`name`, if it can name a stream, source, subscriber, subscription or sink.
 
-    A name has 1 to 255 characters out of letters, digits and `_ . : @ / + = -`, and starts with a letter, digit or `_`.
+    A name has 1 to 255 characters out of A-Z, a-z, 0-9 and `_ . : @ / + = -`, and starts with none of the last seven.
     Raises `Refused("bad-name")`, which says which character is wrong and where.
     """
     if not name:
@@ -55,7 +55,7 @@ def checked_name(kind: str, name: str) -> str:
         raise Refused(
             "bad-name",
             f"{kind} name {name!r}: character {name[end]!r} at position {end} is not allowed"
-            " (allowed: letters, digits and _.:@/+=-; the first is a letter, a digit or _)",
+            " (allowed: A-Z, a-z, 0-9 and _.:@/+=-; the first is one of A-Z, a-z, 0-9 and _)",
             kind=kind,
             name=name,
             position=end,

@@ -1,26 +1,36 @@
-"""Where the keys of a TOML document stand, so that a fault can be told with its line and column.
+"""The values of a TOML document, and where its keys stand, so that a fault can be told with its line and column.
 
 The standard library's reader gives values without places. This one walks a document that it has already accepted, and
-so needs to know only where keys, strings, tables and arrays begin and end.
+so needs to know only where keys, strings, tables and arrays begin and end. Nor does that reader bound how deep a
+document is: for a key of many parts it takes memory by their square. So the depth is looked at first.
 Source: TOML 1.0.0, sections "Keys", "String", "Table" and "Array of Tables".
 """
 
 from __future__ import annotations
 
 import re
-from typing import NamedTuple
+import tomllib
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
+NESTED_MAX: Final = 32
+"""Arrays and tables in one line that may be nested in one another."""
+PARTS_MAX: Final = 32
+"""Parts that a key, or the name of a table, may have."""
 Path = tuple[str | int, ...]
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 _BLANK = re.compile(r"(?:[ \t]|#[^\n]*)*")
 _BLANK_LINES = re.compile(r"(?:[ \t\r\n]|#[^\n]*)*")
 _SCALAR = re.compile(r"[^,\]}#\r\n]*")
-_STRINGS = (
-    re.compile(r'"""(?:[^\\"]|\\.|"{1,2}(?!"))*"{3,5}', re.DOTALL),
-    re.compile(r"'''(?:[^']|'{1,2}(?!'))*'{3,5}", re.DOTALL),
-    re.compile(r'"(?:[^\\"\n]|\\.)*"'),
-    re.compile(r"'[^'\n]*'"),
-)
+_STRINGS = {
+    '"""': re.compile(r'"""(?:[^\\"]|\\.|"{1,2}(?!"))*+"{3,5}', re.DOTALL),
+    "'''": re.compile(r"'''(?:[^']|'{1,2}(?!'))*+'{3,5}", re.DOTALL),
+    '"': re.compile(r'"(?:[^\\"\n]|\\.)*+"'),
+    "'": re.compile(r"'[^'\n]*'"),
+}
+"""By what they begin with, the longer one first."""
+_MARK = re.compile(r"""[].,=\n#"'{}[]""")
+_COMMENT = re.compile(r"[^\n]*")
 _ESCAPES = {"b": "\b", "t": "\t", "n": "\n", "f": "\f", "r": "\r", '"': '"', "\\": "\\"}
 _ESCAPE = re.compile(r"\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|(.))")
 
@@ -30,6 +40,68 @@ class Place(NamedTuple):
 
     line: int
     column: int
+
+
+class TooDeep(Exception):
+    """A document is deeper than it may be; the place where it becomes so."""
+
+    def __init__(self, place: Place, message: str) -> None:
+        super().__init__(message)
+        self.place = place
+
+
+def parsed_toml(text: str) -> dict[str, Any]:
+    """The values of a document. Raises `TooDeep`, and what `tomllib.loads` raises."""
+    _check_depth(text)
+    return tomllib.loads(text)
+
+
+def _check_depth(text: str) -> None:
+    nested_count, parts_count = 0, 1
+    for at in _marks(text):
+        mark = text[at]
+        if mark == ".":
+            parts_count += 1
+            if parts_count > PARTS_MAX:
+                raise TooDeep(_place_of(text, at), f"a key may have at most {PARTS_MAX} parts that dots join")
+            continue
+        parts_count = 1
+        if mark in "[{":
+            nested_count += 1
+            if nested_count > NESTED_MAX:
+                raise TooDeep(_place_of(text, at), f"arrays and tables may be nested at most {NESTED_MAX} deep")
+        elif mark in "]}":
+            nested_count -= 1
+
+
+def _marks(text: str) -> Iterator[int]:
+    """Where brackets, dots, and what ends a key stand, outside of strings and comments; up to a string without an end,
+    where the library's reader stops too.
+    """
+    found = _MARK.search(text)
+    while found is not None:
+        at, mark = found.span()[0], found[0]
+        end = at + 1
+        if mark == "#":
+            comment = _COMMENT.match(text, at)
+            assert comment is not None
+            end = comment.end()
+        elif mark in "\"'":
+            string = _string_at(text, at)
+            if string is None:
+                return
+            end = string.end()
+        else:
+            yield at
+        found = _MARK.search(text, end)
+
+
+def _string_at(text: str, at: int) -> re.Match[str] | None:
+    return next((pattern.match(text, at) for quotes, pattern in _STRINGS.items() if text.startswith(quotes, at)), None)
+
+
+def _place_of(text: str, at: int) -> Place:
+    return Place(text.count("\n", 0, at) + 1, at - text.rfind("\n", 0, at))
 
 
 def key_places(text: str) -> dict[Path, Place]:
@@ -137,12 +209,11 @@ class _Walk:
             self._at += 1
 
     def _string(self) -> str:
-        for pattern in _STRINGS:
-            match = pattern.match(self._text, self._at)
-            if match:
-                self._at = match.end()
-                return match[0]
-        raise ValueError(f"no string at offset {self._at}")
+        match = _string_at(self._text, self._at)
+        if match is None:
+            raise ValueError(f"no string at offset {self._at}")
+        self._at = match.end()
+        return match[0]
 
     def _skip(self, pattern: re.Pattern[str]) -> None:
         match = pattern.match(self._text, self._at)

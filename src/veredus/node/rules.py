@@ -95,7 +95,7 @@ def _fault_of(text: str) -> str:
     """Why it is no pattern of names, "" for one that is."""
     tokens = re.split(r"[./]", text)
     if not _NAME_PATTERN.fullmatch(text):
-        return f"pattern {text!r}: names have letters, digits and _.:@/+=-; wildcards are * and >"
+        return f"pattern {text!r}: names have A-Z, a-z, 0-9 and _.:@/+=-; wildcards are * and >"
     if any(">" in token for token in tokens[:-1]) or (">" in tokens[-1] and tokens[-1] != ">"):
         return f"pattern {text!r}: `>` is allowed only at the end, as a token of its own"
     return ""

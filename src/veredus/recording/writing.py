@@ -49,10 +49,11 @@ class Recording:
     """
 
     def __init__(self, directory: str | os.PathLike[str], who: str) -> None:
-        """Begin a life of `who` (letters, digits, `_`, `.`, `-`). Raises `Refused("bad-name")` and `OSError`."""
+        """Begin a life of `who` (A-Z, a-z, 0-9, `_`, `.`, `-`). Raises `Refused("bad-name")` and `OSError`."""
         if not isinstance(who, str) or not _WHO.fullmatch(who):
             raise Refused(
-                "bad-name", f"{who!r:.60} cannot name a file: give 1 to 100 letters, digits, '_', '.' and '-'"
+                "bad-name",
+                f"{who!r:.60} cannot name a file: give 1 to 100 characters out of A-Z, a-z, 0-9, '_', '.' and '-'",
             )
         self._directory = Path(directory)
         self._directory.mkdir(parents=True, exist_ok=True)

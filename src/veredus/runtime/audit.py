@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import stat
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -25,6 +24,7 @@ from veredus.node.settings import AuditSection, NodeSettings
 
 from .lines import SLOW_S, LineWriter
 from .logs import Logger, Throttle
+from .regular_files import open_to_write
 
 VERSION = 1
 PEER_RECORDS_MAX = 200
@@ -208,8 +208,6 @@ class AuditFile:
         self._files_max = files_max
         self._is_synced = is_synced
         self._descriptor = -1
-        self._is_file = False
-        """Whether what is open is a file, and no pipe or device: these have no platter, and modes of their own."""
         self._size = 0
 
     def write(self, line: bytes) -> None:
@@ -230,7 +228,7 @@ class AuditFile:
 
     def finish(self) -> None:
         """Bring what was written to the platter, where that is wanted. Raises `OSError`."""
-        if self._is_synced and self._is_file:
+        if self._is_synced and self._descriptor >= 0:
             os.fsync(self._descriptor)
 
     def _open(self) -> None:
@@ -246,11 +244,8 @@ class AuditFile:
                 return
             self._close()
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        self._descriptor = os.open(self._path, flags, 0o600)
-        self._is_file = stat.S_ISREG(os.fstat(self._descriptor).st_mode)
-        if self._is_file:
-            os.fchmod(self._descriptor, 0o600)
+        self._descriptor = open_to_write(self._path, os.O_WRONLY | os.O_APPEND)
+        os.fchmod(self._descriptor, 0o600)
         self._size = os.fstat(self._descriptor).st_size
 
     def _rotate(self) -> None:
@@ -267,7 +262,7 @@ class AuditFile:
         return self._path.with_name(f"{self._path.name}.{number}") if number else self._path
 
     def _close(self) -> None:
-        descriptor, self._descriptor, self._is_file = self._descriptor, -1, False
+        descriptor, self._descriptor = self._descriptor, -1
         os.close(descriptor)
 
 

@@ -66,7 +66,7 @@ def revoked_in(path: Path) -> set[tuple[bytes, int]]:
     Raises `Refused("bad-certificate")` when it is no file of such lists.
     """
     try:
-        lists = _LIST.findall(read_regular(path, LIST_SIZE_MAX)[1])
+        lists = _LIST.findall(read_regular(path, LIST_SIZE_MAX))
         found = {entry for text in lists for entry in _entries(binascii.a2b_base64(text))}
     except (OSError, ValueError, IndexError) as error:
         reason = getattr(error, "strerror", None) or "not in the form of RFC 5280"

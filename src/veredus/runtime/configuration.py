@@ -19,7 +19,7 @@ import msgspec
 
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import checked_name
-from veredus.kernel.toml_places import key_places
+from veredus.kernel.toml_places import TooDeep, key_places, parsed_toml
 from veredus.node.exposure import Fault, faults_of
 from veredus.node.rules import Rule, rule_of
 from veredus.node.settings import (
@@ -258,15 +258,15 @@ class _Document:
         self.directory = file.parent
         self._file = file
         try:
-            content = read_regular(file, FILE_SIZE_MAX)[1].decode("utf-8-sig")  # some editors begin a file with a mark
+            content = read_regular(file, FILE_SIZE_MAX).decode("utf-8-sig")  # some editors begin a file with a mark
             self._text = _LINE_END.sub("\n", content)
-            self.values: dict[str, object] = tomllib.loads(self._text)
+            self.values: dict[str, object] = parsed_toml(self._text)
+        except TooDeep as error:
+            raise Refused("bad-settings", f"{file}:{error.place.line}:{error.place.column}: {error}") from None
         except tomllib.TOMLDecodeError as error:
             raise Refused("bad-settings", _toml_fault(file, self._text, str(error))) from None
         except UnicodeDecodeError as error:
             raise Refused("bad-settings", f"{file}: not UTF-8 at byte {error.start}") from None
-        except RecursionError:
-            raise Refused("bad-settings", f"{file}: values are nested too deep") from None
         except ValueError as error:  # a number of very many digits
             raise Refused("bad-settings", f"{file}: {error}") from None
         except OSError as error:

@@ -28,6 +28,7 @@ from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.octets import Octets
 
 from .failures import MORE_FILES, code_of, reason_of
+from .regular_files import open_to_write
 
 LOCK_NAME = "lock"
 RESTORED_NAME = "restored"
@@ -35,6 +36,7 @@ ASIDE_NAME = "aside"
 _TEMPORARY = ".tmp"
 _LISTING = 0o066
 """The permissions of others that let them list or change a directory; with the rest they can only pass through it."""
+_PROCESS_DIGITS_MAX = 9
 _FILLED_SIZE_MAX = 1 << 20
 """Filling so little with zeros takes no time."""
 
@@ -188,7 +190,7 @@ def _numbered(name: str) -> Iterable[str]:
 def holder_of(lock: int) -> int:
     """The process that holds a lock file, as that says itself; 0 where it does not."""
     holder = os.pread(lock, 32, 0).decode("ascii", "replace").strip()
-    return int(holder) if holder.isdigit() else 0
+    return int(holder) if holder.isdigit() and len(holder) <= _PROCESS_DIGITS_MAX else 0
 
 
 def is_held(lock: int, kind: int = fcntl.LOCK_SH) -> bool:
@@ -204,18 +206,6 @@ def is_held(lock: int, kind: int = fcntl.LOCK_SH) -> bool:
         # Some network file systems lock files, and no directories: then the lock file has to do.
         return False
     return False
-
-
-def running_node(path: Path) -> int:
-    """The process that has the journal in the directory. Raises `Refused("no-node")` where none has."""
-    said = f"no node uses the directory {str(path)!r}"
-    try:
-        process = _node_of(path)
-    except OSError:
-        raise Refused("no-node", f"{said}: there is no journal", path=str(path)) from None
-    if process:
-        return process
-    raise Refused("no-node", f"{said}: start a node, or name the directory of a running node", path=str(path))
 
 
 def _node_of(path: Path) -> int:
@@ -281,7 +271,7 @@ def _take(path: Path, opened: int, access: Note | None) -> int:
     if is_held(opened, fcntl.LOCK_EX):
         raise _in_use(path, access)
     try:
-        lock = os.open(path / LOCK_NAME, os.O_RDWR | os.O_CREAT, 0o600)
+        lock = open_to_write(path / LOCK_NAME, os.O_RDWR)
     except OSError as error:
         raise unusable(path, error) from error
     try:
@@ -347,7 +337,7 @@ def sync_directory(path: Path) -> None:
 def replace_file(path: Path, name: str, data: Iterable[Octets]) -> None:
     """Give the file `name` in the directory new contents at once: after a crash it has the old ones or the new."""
     temporary = path / (name + _TEMPORARY)
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    descriptor = open_to_write(temporary, os.O_WRONLY | os.O_TRUNC)
     try:
         try:
             _write_in_bites(descriptor, data)

@@ -13,6 +13,7 @@ from veredus.node.settings import NodeSettings, TopicsSection
 
 from .certificates import revoked_in
 from .key_files import read_secret
+from .regular_files import check_to_write
 from .security import load_authorities, load_certificate, read_tokens, unreadable_tokens
 from .topics_credentials import read_credentials
 
@@ -29,8 +30,18 @@ def check_tokens(file: str) -> None:
     read_tokens(Path(file))
 
 
+def check_audit_file(file: str) -> None:
+    """Raise `Refused("bad-settings")` where something stands in the place of the audit log that is no regular file."""
+    try:
+        check_to_write(Path(file))
+    except OSError as error:
+        raise Refused("bad-settings", f"{file}: {error.strerror}") from None
+
+
 def file_faults(settings: NodeSettings) -> Iterator[Fault]:
-    """What is wrong with the files of tokens, keys and certificates that a node with these settings would use."""
+    """What is wrong with the files that a node with these settings would use: of tokens, keys and certificates, and the
+    audit log.
+    """
     for path, look in _looks(settings):
         try:
             look()
@@ -55,6 +66,8 @@ def _looks(settings: NodeSettings) -> Iterator[tuple[str, Callable[[], object]]]
         yield "topics.token", partial(read_credentials, TopicsSection(token=settings.topics.token))
     if settings.topics.key:
         yield "topics.key", partial(read_secret, Path(settings.topics.key))
+    if settings.audit.file:
+        yield "audit.file", partial(check_audit_file, settings.audit.file)
     if not listen.tls:
         return
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

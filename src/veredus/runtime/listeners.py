@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
-import pwd
 import socket
 import ssl
 import struct
@@ -35,6 +34,7 @@ from .endings import Ending, ending_of
 from .hearing import once_read
 from .logs import Logger
 from .tls_links import Shared, shake_hands
+from .users import name_of_user
 
 BEGIN_COUNT_MAX = 16
 """Connections that get a transport in one turn of the loop, which costs some 0.1 ms each; addresses take turns."""
@@ -437,17 +437,10 @@ def unix_peer_of(listener: str) -> Callable[[socket.socket, object], Peer]:
     def peer_of(accepted: socket.socket, _: object) -> Peer:
         credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         process, user, _group = _CREDENTIALS.unpack(credentials)
-        principal = LOCAL if user == own_id else UNIX_USER + _name_of(user)
+        principal = LOCAL if user == own_id else UNIX_USER + name_of_user(user)
         return Peer(listener, f"user:{user}", f"process {process} of user {user}", principal)
 
     return peer_of
-
-
-def _name_of(user: int) -> str:
-    try:
-        return pwd.getpwuid(user).pw_name
-    except KeyError:
-        return str(user)
 
 
 def _ignore(_: Peer, __: str) -> None:

@@ -23,6 +23,7 @@ from veredus.kernel.errors import Refused, Unavailable
 
 from .directory import replace_file
 from .early_reloads import was_reload_asked
+from .regular_files import FILE_SIZE_MAX, read_regular
 from .stopping import hear
 
 OUTCOME_NAME = "reloaded"
@@ -112,8 +113,9 @@ def wait_outcome(directory: Path, process: int, asked_ns: int) -> Outcome:
 
 def _read_outcome(directory: Path) -> Outcome | None:
     try:
-        return msgspec.json.decode((directory / OUTCOME_NAME).read_bytes(), type=Outcome)
-    except (FileNotFoundError, msgspec.DecodeError):
+        return msgspec.json.decode(read_regular(directory / OUTCOME_NAME, FILE_SIZE_MAX), type=Outcome)
+    except (OSError, msgspec.DecodeError):
+        # The node puts its outcome in the place of whatever is there.
         return None
 
 

@@ -158,7 +158,7 @@ def _contents_of(settings: NodeSettings) -> dict[str, bytes]:
     for setting in _FILES if settings.listen.tls else ():
         file = getattr(settings.tls, setting)
         with suppress(OSError):
-            digests[f"tls.{setting}"] = hashlib.sha256(read_regular(file, LIST_SIZE_MAX)[1]).digest() if file else b""
+            digests[f"tls.{setting}"] = hashlib.sha256(read_regular(file, LIST_SIZE_MAX)).digest() if file else b""
     return digests
 
 

@@ -30,7 +30,7 @@ from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST
 
 from .directory import sync_directory
 from .listeners import UNIX_USER
-from .regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_regular, read_regular
+from .regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_regular, read_secret_file
 from .token_lock import locked_tokens
 
 PREFIX = "veredus_"
@@ -188,7 +188,7 @@ def read_tokens(path: Path) -> list[TokenLine]:
 
 def _lines_of(path: Path) -> list[TokenLine]:
     try:
-        mode, content = read_regular(path, LIST_SIZE_MAX)
+        mode, content = read_secret_file(path, LIST_SIZE_MAX)
         text = content.decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable_tokens(path, error) from None

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from veredus.kernel.errors import Refused
-from veredus.kernel.toml_places import key_places
+from veredus.kernel.toml_places import TooDeep, key_places, parsed_toml
 
 from .dice import Die
 from .nemesis import FAULTS
@@ -72,15 +72,21 @@ class Topology:
         return kind in self.counts
 
 
+_SIZE_MAX = 1 << 20
 DRAWN = Topology()
 """Everything is drawn."""
 
 
 def read_topology(path: Path) -> Topology:
     """The topology in a TOML file. Raises `Refused("bad-topology")` with the place of what is wrong, and `OSError`."""
-    text = path.read_text(encoding="utf-8")
+    with path.open(encoding="utf-8") as file:
+        text = file.read(_SIZE_MAX + 1)
+    if len(text) > _SIZE_MAX:
+        raise Refused("bad-topology", f"{path}: a topology has at most {_SIZE_MAX} characters")
     try:
-        said = tomllib.loads(text)
+        said = parsed_toml(text)
+    except TooDeep as error:
+        raise Refused("bad-topology", f"{path}:{error.place.line}:{error.place.column}: {error}") from None
     except tomllib.TOMLDecodeError as error:
         raise Refused("bad-topology", f"{path}: this is not valid TOML: {error}") from None
     try:

@@ -58,6 +58,8 @@ class Returning:
             self._refuse(
                 event, "not-individual", "retry and reject need a durable subscription whose mode is individual"
             )
+        elif event.sequence < 1:
+            self._refuse(event, "not-pushed", f"{event.sequence} was never pushed: sequences begin at 1")
         elif event.sequence > subscription.pushed_to:
             self._refuse(event, "not-pushed", f"{event.sequence} was not pushed yet")
         elif event.sequence in self._given.get(flow, ()):

@@ -319,6 +319,13 @@ class Subscribing:
         flow = self.flows.get(event.session)
         if flow is None:
             return
+        # An earlier session may have been pushed more than this one has examined again.
+        pushed_to = max(flow.position - 1, flow.subscription.pushed_to if flow.subscription is not None else 0)
+        if event.sequence > pushed_to:
+            # Who waits for the answer would wait for ever if only this were refused.
+            message = f"{event.sequence} cannot have been handed out: the last pushed sequence is {pushed_to}"
+            self._orders.refuse(event.session, "not-pushed", message, pushed_to=pushed_to)
+            return
         if flow.subscription is None:
             self._orders.say(ConfirmHanded(event.session, event.sequence))
             return

@@ -129,8 +129,8 @@ REFUSALS: dict[str, tuple[Any, str, str]] = {
         part((1, "b*b", 1, b"one")),
         "BAD_MESSAGE",
         (
-            "source name 'b*b': character '*' at position 1 is not allowed (allowed: letters, digits and"
-            " _.:@/+=-; the first is a letter, a digit or _)"
+            "source name 'b*b': character '*' at position 1 is not allowed (allowed: A-Z, a-z, 0-9 and"
+            " _.:@/+=-; the first is one of A-Z, a-z, 0-9 and _)"
         ),
     ),
     "cut-off": (

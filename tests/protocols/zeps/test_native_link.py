@@ -333,6 +333,18 @@ def test_a_refused_commit_leaves_the_run_open(pair: Pair) -> None:
     assert isinstance(pair.ask(MessageRequested(run, m.Commit(8, "sink", opened.epoch, 0, ())))[0].message, m.Committed)
 
 
+def test_a_commit_a_drop_and_a_token_without_a_number_end_their_channel_for_nothing_could_name_them(pair: Pair) -> None:
+    for said in (m.Commit(0, "sink", 1, 0, (99,)), m.DropStages(0, "sink", 1, ())):
+        run, _ = pair.open(m.OpenRun("sink", ME))
+        (told,) = pair.ask(MessageRequested(run, said))
+        assert isinstance(told, TellClosed)
+        assert isinstance(told.cause, m.Refusal)
+        assert (told.cause.code, told.cause.final) == ("bad-request", True)
+    source, _ = attach(pair)
+    (told,) = pair.ask(MessageRequested(source, m.StoreToken(0, 0, b"t")))
+    assert (told.cause.code, told.cause.final) == ("bad-request", True)
+
+
 def test_a_request_is_answered_or_refused_by_its_number(pair: Pair) -> None:
     (reply,) = pair.ask(MessageRequested(0, m.Request(1, "stream.create", {"name": "t"})))
     assert (reply.message.request, reply.message.result["name"]) == (1, "t")

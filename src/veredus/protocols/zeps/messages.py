@@ -119,7 +119,7 @@ class BatchRefused(Message, frozen=True, omit_defaults=False):
 class StoreToken(Message, frozen=True):
     """Store `token`, which no publication carries; answered by a `Reply`; see `TokenStoreRequested`."""
 
-    request: Whole
+    request: Count
     number: Whole
     token: bytes
 
@@ -263,7 +263,7 @@ class StageOpened(Message, frozen=True):
 class Commit(Message, frozen=True):
     """Make the stages visible at once, in this order; see `CommitRequested`."""
 
-    request: Whole
+    request: Count
     sink: Name
     run_epoch: Whole
     commit_id: Whole
@@ -285,7 +285,7 @@ class Committed(Message, frozen=True, omit_defaults=False):
 class DropStages(Message, frozen=True):
     """These stages will not be committed; answered by a `Reply` of {"dropped": stages}."""
 
-    request: Whole
+    request: Count
     sink: Name
     run_epoch: Whole
     stages: Stages
