@@ -21,7 +21,7 @@ Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import islice
@@ -113,6 +113,11 @@ class _Getter:
         return self.asked[0].peer if self.asked else 0
 
     @property
+    def streams(self) -> tuple[bytes, ...]:
+        """The incarnation of the stream that is there, and the lives of those of its name that were removed."""
+        return () if self.grant is None else (self.grant.stream_incarnation, *self.grant.removed)
+
+    @property
     def next_sequence(self) -> int:
         """Everything below it is done with."""
         return self.messages[0].sequence if self.messages else self.position
@@ -127,8 +132,8 @@ class Gets:
         new_incarnation: Callable[[], bytes],
         getters_max: int,
         answer_size_max: int,
-        is_merged: Callable[[str], bool] = lambda _: False,
-        is_paged: Callable[[str], bool] = lambda _: False,
+        is_merged: Callable[[str, Collection[bytes]], bool] = lambda *_: False,
+        is_paged: Callable[[Iterable[bytes]], bool] = lambda _: False,
     ) -> None:
         """Nobody has asked yet. `open_session` gives sessions of the streams floor that nobody has."""
         self._open_session = open_session
@@ -137,9 +142,9 @@ class Gets:
         self._answer_size_max = answer_size_max
         """Of many messages together; a single one may be larger."""
         self._is_merged = is_merged
-        """Whether the stream of a shown incarnation was merged into one of this server's."""
+        """Whether the stream of a shown incarnation was merged into one of some streams of this server's."""
         self._is_paged = is_paged
-        """Whether a topic has messages of a server from the page."""
+        """Whether one of some streams of this server's took messages of a server from the page."""
         self._wide_count = 0
         self._getters: dict[tuple[str, str, str], _Getter] = {}
         """By topic, client and principal; who asked last stands last."""
@@ -398,7 +403,7 @@ class Gets:
             return without(places, getter.done)
         if is_own and (first < getter.next_sequence or is_in(first, getter.done)):
             return ()
-        if not origins and (self._is_merged(shown) or shown in map(shown_of, getter.grant.removed)):
+        if not origins and (self._is_merged(shown, getter.streams) or shown in map(shown_of, getter.grant.removed)):
             # It was given to an earlier subscription, of which the client was not told that it has left, or of a
             # stream of this name that was removed: nothing of that is owed.
             return ()
@@ -417,7 +422,7 @@ class Gets:
             for message in getter.messages:
                 if isinstance(message, Message) and message.page_number == number:
                     return ((message.sequence, message.sequence),)
-        return () if is_its_form and (held or self._is_paged(getter.topic)) else None
+        return () if is_its_form and (held or self._is_paged(getter.streams)) else None
 
     def _hand_out(self, getter: _Getter) -> None:
         message = getter.messages[0] if getter.messages else None
