@@ -115,3 +115,20 @@ def test_what_was_merged_into_a_topic_that_was_removed_is_passed_over_where_it_b
     middle.sync()
     middle.ended.clear()
     assert get(middle, named).body == b"anew"
+
+
+@pytest.mark.parametrize("is_giver", [False, True])
+def test_what_was_told_to_be_no_longer_available_before_a_merge_may_be_named_behind_it(is_giver: bool) -> None:
+    giver, keeper = Place(FIRST), Place(MIDDLE)
+    place, other = (giver, keeper) if is_giver else (keeper, giver)
+    say(place, Subscribe("alice", TOPIC), *(Put("bob", TOPIC, n, b"%d" % n) for n in range(4)))
+    place.rig.do(x.AdminRequested(9_999, 1, "local", "stream.trim", {"name": TOPIC, "floor": 3}))
+    place.restart()
+    place.ended.clear()
+    told = get(place)
+    assert (told.status, told.message_id.partition("-")[2]) == ("INTERNAL_ERROR", "1..2")
+    other.rig.time_ns = place.rig.time_ns
+    say(other, Put("carol", TOPIC, 0, b"elsewhere"))
+    place.rig.time_ns = other.rig.time_ns
+    merge(giver, keeper)
+    assert sorted(received(keeper, told.message_id)) == [b"2", b"3", b"elsewhere"]
