@@ -106,12 +106,67 @@ def test_what_is_remembered_has_a_bound_and_the_oldest_goes_first(monkeypatch: p
     rig.checkpoint()
     assert {name: list(known(rig, name)) for name in "abc"} == {"a": [], "b": made["b"][-3:], "c": made["c"]}
     rows = rig.floor.tables.removed.rows()
-    assert [name for name, _ in rows] == ["c", "b"]
+    assert [name for name, _, _ in rows] == ["c", "b"]
     rig.restart()
     assert rig.floor.tables.removed.rows() == rows
     made["d"] = [create(rig, "d")]
     delete(rig, "d")
-    assert [name for name, _ in rig.floor.tables.removed.rows()] == ["b", "d"]
+    assert [name for name, _, _ in rig.floor.tables.removed.rows()] == ["b", "d"]
+
+
+def create_as(rig: Rig, who: str, name: str) -> bytes:
+    rig.do(x.AdminRequested(9, 1, who, "stream.create", {"name": name}))
+    return rig.floor.tables.streams[name].incarnation
+
+
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_whoever_makes_and_removes_many_streams_pushes_out_nothing_of_others(
+    after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removed, "LIVES_MAX", 6)
+    rig = Rig()
+    made = [create_as(rig, "alice", name) for name in ("a", "b")]
+    for name in ("a", "b"):
+        delete(rig, name)
+    for number in range(20):
+        create_as(rig, "mallory", f"m{number}")
+        delete(rig, f"m{number}")
+        if number in (3, 10):
+            again(rig, after)
+    assert [*known(rig, "a"), *known(rig, "b")] == made
+    assert [name for name, _, whose in rig.floor.tables.removed.rows() if whose == "mallory"] == [
+        f"m{number}" for number in range(16, 20)
+    ]
+
+
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_whoever_makes_and_removes_a_stream_of_anothers_name_pushes_out_nothing_of_the_other(
+    after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removed, "OF_NAME_MAX", 3)
+    rig = Rig()
+    made = create_as(rig, "alice", "s")
+    delete(rig, "s")
+    others = []
+    for _ in range(5):
+        others.append(create_as(rig, "mallory", "s"))
+        delete(rig, "s")
+        again(rig, after)
+    assert sorted(known(rig, "s")) == sorted([made, *others[-3:]])
+    create_as(rig, "carol", "s")
+    assert sorted(rig.subscribe(1).removed) == sorted(known(rig, "s"))
+
+
+def test_what_an_earlier_version_remembered_is_nobodys_in_particular() -> None:
+    rig = Rig()
+    made = create_as(rig, "alice", "s")
+    delete(rig, "s")
+    assert rig.floor.tables.removed.rows() == [("s", (made,), "alice")]
+    former = msgspec.msgpack.decode(b"".join(rig.floor.snapshot().buffers()))
+    del former["removed_by"]
+    other = Rig()
+    other.floor.load(msgspec.msgpack.encode(former))
+    assert other.floor.tables.removed.rows() == [("s", (made,), "")]
 
 
 def test_a_deletion_that_an_earlier_version_wrote_down_says_nothing_of_what_is_over() -> None:
