@@ -8,7 +8,7 @@ import pytest
 from tests.streams.rig import Rig, incarnation
 from veredus.streams import exchange as x
 from veredus.streams import removed
-from veredus.streams.facts import StreamDeleted, decode_fact
+from veredus.streams.facts import Origin, StreamDeleted, decode_fact
 from veredus.streams.lives import Lives
 from veredus.streams.snapshot import Snapshot, decode_snapshot
 
@@ -155,6 +155,48 @@ def test_whoever_makes_and_removes_a_stream_of_anothers_name_pushes_out_nothing_
     assert sorted(known(rig, "s")) == sorted([made, *others[-3:]])
     create_as(rig, "carol", "s")
     assert sorted(rig.subscribe(1).removed) == sorted(known(rig, "s"))
+
+
+def test_whoever_has_most_loses_its_oldest_whoever_removes_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removed, "LIVES_MAX", 4)
+    rig = Rig()
+    for name in ("m1", "m2", "m3"):
+        create_as(rig, "mallory", name)
+        delete(rig, name)
+    for name in ("a", "b"):
+        create_as(rig, "alice", name)
+        delete(rig, name)
+    assert sorted(name for name, _, _ in rig.floor.tables.removed.rows()) == ["a", "b", "m2", "m3"]
+
+
+def test_nothing_is_kept_of_a_creator_of_whom_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removed, "LIVES_MAX", 1)
+    rig = Rig()
+    for who in ("alice", "bob", "carol"):
+        create_as(rig, who, who)
+        delete(rig, who)
+    kept = rig.floor.tables.removed
+    assert [whose for _, _, whose in kept.rows()] == list(kept._by_creator) == list(kept._by_name)
+    assert len(kept.rows()) == 1
+
+
+def test_what_was_merged_into_a_stream_is_known_once_and_goes_before_the_streams_own_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, given = Rig(), bytes(16)
+    made: list[bytes] = []
+    for _ in range(2):
+        made.append(create(rig, "s"))
+        rig.subscribe(2, "alice")
+        rig.floor.tables.streams["s"].subscriptions["alice", "main"].origins = (Origin(given, 7), Origin(made[-1], 1))
+        delete(rig, "s")
+    assert known(rig, "s") == (given, *made)
+    monkeypatch.setattr(removed, "OF_NAME_MAX", 1)
+    made.append(create(rig, "s"))
+    rig.subscribe(3, "alice")
+    rig.floor.tables.streams["s"].subscriptions["alice", "main"].origins = (Origin(b"\xff" * 16, 7),)
+    delete(rig, "s")
+    assert known(rig, "s") == (made[-1],)
 
 
 def test_what_an_earlier_version_remembered_is_nobodys_in_particular() -> None:
