@@ -6,6 +6,7 @@ import math
 from base64 import b64encode
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -18,6 +19,7 @@ from veredus.cli.records import (
     RECORD_SIZE_MAX,
     Chunk,
     read_chunks,
+    record_size_max,
     separator_of,
     time_text,
     write_json,
@@ -277,6 +279,29 @@ def test_a_prefix_that_claims_too_much_is_refused_before_anything_is_kept() -> N
     assert next(chunks).bodies == [b"one"]
     with pytest.raises(Misuse, match=r"byte 7 has a size of 33554433 bytes"):
         next(chunks)
+
+
+@pytest.mark.parametrize("octet", [b"\x01", b"\x7f", b"\xff", b'"', b"\n"])
+@pytest.mark.parametrize("size", [16 << 20, 20 << 20])
+def test_the_largest_body_can_be_read_however_it_is_escaped(size: int, octet: bytes) -> None:
+    key, fields = octet * 2048, {"stream": "s" * 255, "sequence": 1 << 62}
+    attributes: dict[str, Any] = {"raw": octet * 30_000}
+    if octet.isascii():
+        attributes["text"] = octet.decode() * 60_000
+    line = write_json(fields, key, octet * size, attributes)
+    assert len(line) <= record_size_max(JSON, size)
+    (chunk,) = read_chunks(io.BytesIO(line), JSON, body_size_max=size)
+    assert chunk.bodies == [octet * size]
+    assert chunk.keys == [key]
+    prefixed = write_prefixed([octet * size])
+    assert [chunk.bodies for chunk in read_chunks(io.BytesIO(prefixed), PREFIXED, body_size_max=size)] == [chunk.bodies]
+
+
+def test_a_line_that_is_longer_than_any_body_makes_it_is_refused_before_all_of_it_is_read() -> None:
+    source = io.BytesIO(b"x" * (record_size_max(LINES, 0) + (4 << 20)))
+    with pytest.raises(Misuse, match="the record at byte 0 has more than 33554432 bytes"):
+        list(read_chunks(source, LINES))
+    assert source.tell() <= record_size_max(LINES, 0) + (1 << 20)
 
 
 def test_an_input_that_ends_within_a_record_is_named() -> None:

@@ -31,6 +31,14 @@ def test_what_was_added_is_there_in_order_with_its_size_and_its_sum(sizes: list[
     assert (gathered.size, gathered.crc) == (len(whole), crc32c(whole))
     assert b"".join(gathered.buffers()) == whole
     assert gathered.crc == crc32c(whole)
+    assert all(gathered.buffers()), "none is empty"
+
+
+def test_what_it_begins_with_counts() -> None:
+    gathered = Gathered(b"head")
+    gathered.add(b"more")
+    assert (gathered.size, gathered.crc) == (8, crc32c(b"headmore"))
+    assert b"".join(gathered.buffers()) == b"headmore"
 
 
 def test_no_part_is_much_larger_than_what_comes_at_once() -> None:

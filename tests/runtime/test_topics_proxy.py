@@ -382,3 +382,14 @@ def test_a_proxy_may_listen_and_reach_servers_over_ipv6() -> None:
         return proxy.address
 
     assert asyncio.run(bound()).startswith("[::1]:")
+
+
+def test_a_proxy_at_whose_own_address_a_server_is_said_to_be_finds_out_and_serves_on() -> None:
+    with scene() as (around, (server,)):
+        # The proxy knows itself by another name.
+        around.say_periodic(around.proxy.address, "t")
+        said = around.ask(b"PUT bob t 1\r\n\r\nx")
+        assert said.startswith(b"STATUS p1 SERVER_UNAVAILABLE\r\n\r\n")
+        assert b"is a proxy and not a server" in said
+        around.claim(server)
+        assert around.ask(b"PUT bob t 1\r\n\r\nx") == f"STATUS {server.address} OK\r\n\r\n".encode()

@@ -1,5 +1,7 @@
 """What a checkpoint keeps of the tables, and what records behind it add: nothing that was given is given again."""
 
+import pytest
+
 from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, commit, open_run, open_stage, staged, write
 from veredus.journal.exchange import StageDropped
@@ -93,3 +95,40 @@ def test_a_stage_that_was_being_committed_at_a_checkpoint_goes_with_its_run_wher
     again.load(b"".join(rig.floor.snapshot().buffers()))
     assert StageDropped(stage.stage) in again.finish_recovery(is_clean=False)
     assert again.tables.stages == {}
+
+
+def test_a_checkpoint_counts_no_rows_of_a_stage_that_the_journal_has_not() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    (stage,) = staged(rig, run.epoch, 2)
+    write(rig, stage, 3, 4, is_carried_out=False)
+    rig.kill_behind_the_checkpoint()
+    again = open_stage(rig, stage.session, run.epoch)
+    assert (again.stage, again.last_number) == (stage.stage, 2)
+    write(rig, again, 3, 4)
+    open_run(rig, epoch=run.epoch)
+    assert commit(rig, run.epoch, 1, again)[-1].streams == (("s", 1, 6),)
+
+
+def test_a_checkpoint_keeps_no_source_whose_owner_the_journal_does_not_know() -> None:
+    rig = Rig()
+    rig.publish(rig.attach(1, "known"), 1)
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "unknown", incarnation(2), 0))
+    rig.kill_behind_the_checkpoint()
+    assert list(rig.floor.tables.streams["s"].sources) == ["known"]
+    assert rig.attach(3, "unknown").epoch == 1
+
+
+@pytest.mark.parametrize("count", [15, 16])
+def test_a_checkpoint_has_lists_of_any_length(count: int) -> None:
+    rig = Rig()
+    for number in range(count):
+        rig.publish(rig.attach(1 + number, f"source-{number}"), 1)
+        rig.subscribe(100 + number, f"subscriber-{number}")
+        rig.attach(200 + number, stream=f"stream-{number}" if number else "s")
+    rig.checkpoint()
+    rig.restart()
+    tables = rig.floor.tables
+    assert len(tables.streams) == count
+    assert len(tables.streams["s"].subscriptions) == count
+    assert [rig.attach(1, f"source-{number}", who=2).last_number for number in range(count)] == [1] * count

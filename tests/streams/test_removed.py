@@ -8,7 +8,7 @@ import pytest
 from tests.streams.rig import Rig, incarnation
 from veredus.streams import exchange as x
 from veredus.streams import removed
-from veredus.streams.facts import StreamDeleted, decode_fact
+from veredus.streams.facts import Origin, StreamDeleted, decode_fact
 from veredus.streams.lives import Lives
 from veredus.streams.snapshot import Snapshot, decode_snapshot
 
@@ -106,12 +106,109 @@ def test_what_is_remembered_has_a_bound_and_the_oldest_goes_first(monkeypatch: p
     rig.checkpoint()
     assert {name: list(known(rig, name)) for name in "abc"} == {"a": [], "b": made["b"][-3:], "c": made["c"]}
     rows = rig.floor.tables.removed.rows()
-    assert [name for name, _ in rows] == ["c", "b"]
+    assert [name for name, _, _ in rows] == ["c", "b"]
     rig.restart()
     assert rig.floor.tables.removed.rows() == rows
     made["d"] = [create(rig, "d")]
     delete(rig, "d")
-    assert [name for name, _ in rig.floor.tables.removed.rows()] == ["b", "d"]
+    assert [name for name, _, _ in rig.floor.tables.removed.rows()] == ["b", "d"]
+
+
+def create_as(rig: Rig, who: str, name: str) -> bytes:
+    rig.do(x.AdminRequested(9, 1, who, "stream.create", {"name": name}))
+    return rig.floor.tables.streams[name].incarnation
+
+
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_whoever_makes_and_removes_many_streams_pushes_out_nothing_of_others(
+    after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removed, "LIVES_MAX", 6)
+    rig = Rig()
+    made = [create_as(rig, "alice", name) for name in ("a", "b")]
+    for name in ("a", "b"):
+        delete(rig, name)
+    for number in range(20):
+        create_as(rig, "mallory", f"m{number}")
+        delete(rig, f"m{number}")
+        if number in (3, 10):
+            again(rig, after)
+    assert [*known(rig, "a"), *known(rig, "b")] == made
+    assert [name for name, _, whose in rig.floor.tables.removed.rows() if whose == "mallory"] == [
+        f"m{number}" for number in range(16, 20)
+    ]
+
+
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_whoever_makes_and_removes_a_stream_of_anothers_name_pushes_out_nothing_of_the_other(
+    after: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(removed, "OF_NAME_MAX", 3)
+    rig = Rig()
+    made = create_as(rig, "alice", "s")
+    delete(rig, "s")
+    others = []
+    for _ in range(5):
+        others.append(create_as(rig, "mallory", "s"))
+        delete(rig, "s")
+        again(rig, after)
+    assert sorted(known(rig, "s")) == sorted([made, *others[-3:]])
+    create_as(rig, "carol", "s")
+    assert sorted(rig.subscribe(1).removed) == sorted(known(rig, "s"))
+
+
+def test_whoever_has_most_loses_its_oldest_whoever_removes_a_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removed, "LIVES_MAX", 4)
+    rig = Rig()
+    for name in ("m1", "m2", "m3"):
+        create_as(rig, "mallory", name)
+        delete(rig, name)
+    for name in ("a", "b"):
+        create_as(rig, "alice", name)
+        delete(rig, name)
+    assert sorted(name for name, _, _ in rig.floor.tables.removed.rows()) == ["a", "b", "m2", "m3"]
+
+
+def test_nothing_is_kept_of_a_creator_of_whom_nothing_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(removed, "LIVES_MAX", 1)
+    rig = Rig()
+    for who in ("alice", "bob", "carol"):
+        create_as(rig, who, who)
+        delete(rig, who)
+    kept = rig.floor.tables.removed
+    assert [whose for _, _, whose in kept.rows()] == list(kept._by_creator) == list(kept._by_name)
+    assert len(kept.rows()) == 1
+
+
+def test_what_was_merged_into_a_stream_is_known_once_and_goes_before_the_streams_own_life(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rig, given = Rig(), bytes(16)
+    made: list[bytes] = []
+    for _ in range(2):
+        made.append(create(rig, "s"))
+        rig.subscribe(2, "alice")
+        rig.floor.tables.streams["s"].subscriptions["alice", "main"].origins = (Origin(given, 7), Origin(made[-1], 1))
+        delete(rig, "s")
+    assert known(rig, "s") == (given, *made)
+    monkeypatch.setattr(removed, "OF_NAME_MAX", 1)
+    made.append(create(rig, "s"))
+    rig.subscribe(3, "alice")
+    rig.floor.tables.streams["s"].subscriptions["alice", "main"].origins = (Origin(b"\xff" * 16, 7),)
+    delete(rig, "s")
+    assert known(rig, "s") == (made[-1],)
+
+
+def test_what_an_earlier_version_remembered_is_nobodys_in_particular() -> None:
+    rig = Rig()
+    made = create_as(rig, "alice", "s")
+    delete(rig, "s")
+    assert rig.floor.tables.removed.rows() == [("s", (made,), "alice")]
+    former = msgspec.msgpack.decode(b"".join(rig.floor.snapshot().buffers()))
+    del former["removed_by"]
+    other = Rig()
+    other.floor.load(msgspec.msgpack.encode(former))
+    assert other.floor.tables.removed.rows() == [("s", (made,), "")]
 
 
 def test_a_deletion_that_an_earlier_version_wrote_down_says_nothing_of_what_is_over() -> None:

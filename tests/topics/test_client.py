@@ -415,6 +415,27 @@ def test_a_get_that_fails_loses_nothing(opened: Callable[..., Client], around: S
         assert alice.get("t") == Message("t", "alice-1", b"1")
 
 
+def test_whoever_was_told_what_it_missed_names_that_and_is_told_again_where_its_process_ended_before(
+    opened: Callable[..., Client], around: Scene
+) -> None:
+    server = around.server
+    server.answer = lambda _: server.status("INTERNAL_ERROR 0123456789abcdef-1..2", b"no longer available")
+    for _ in range(2):
+        with opened() as alice, pytest.raises(Unavailable):
+            alice.get("t")
+    server.answer = lambda _: server.status("INTERNAL_ERROR", b"because")
+    with opened() as alice:
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                alice.get("t")
+        server.answer = lambda _: server.status("INTERNAL_ERROR 0123456789abcdef-1..2", b"no longer available")
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                alice.get("t")
+    named = [data.split()[3] for data in questions(around, "GET")]
+    assert named == [b"-1"] * 5 + [b"0123456789abcdef-1..2"]
+
+
 @pytest.mark.parametrize("word", ["", "two words", "line\n", "\x85", "\ud800", "x" * 513])
 def test_what_no_header_can_carry_is_refused_where_it_enters(
     opened: Callable[..., Client], around: Scene, word: str

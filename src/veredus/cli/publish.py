@@ -133,7 +133,8 @@ def publish(
         if file.isatty():
             note("reading records from the terminal: one a line, Ctrl-D at the end")
         tell_rest = _say_rest if resume else None
-        chunks = read_chunks(remembering, form, separator, offset, last, key is None, tell_rest)
+        most = publisher.body_size_max
+        chunks = read_chunks(remembering, form, separator, offset, last, key is None, tell_rest, most)
         session.run(chunks, interrupts, timeout_s)
 
 

@@ -26,6 +26,11 @@ from veredus.kernel.errors import Misuse, field_fault
 LINES, PREFIXED, JSON = "lines", "prefixed", "json"
 FORMATS = (LINES, PREFIXED, JSON)
 RECORD_SIZE_MAX = 32 << 20
+"""A record may have as much, whatever the node takes."""
+ESCAPED_SIZE_MAX = 6
+"""So many bytes of a JSON line one byte has at most: \\u0001."""
+_BESIDE_SIZE_MAX = 128 << 10
+"""A key, attributes and what tells them apart; in a JSON line, its other fields too, once they are escaped."""
 READ_SIZE = 256 << 10
 CHUNK_COUNT_MAX = 4096
 """With `READ_SIZE`, what keeps a chunk within one batch, so that it is published whole or not at all."""
@@ -146,19 +151,22 @@ def read_chunks(
     count_max: int | None = None,
     needs_keys: bool = False,
     tell_rest: Callable[[int], None] | None = None,
+    body_size_max: int = 0,
 ) -> Iterator[Chunk]:
     """The first `count_max` records of `source`, as they arrive; `offset` is where it stands at the beginning.
 
     `needs_keys`: a line without the separator is a fault; otherwise it has no key. `tell_rest`: what is left
     at the end, a line without its line break or a part of a prefixed record, may be the beginning of one: it is no
-    record, and this is told its size. Raises `Misuse("bad-record")` with the record's place, behind the last chunk
+    record, and this is told its size. A record may be as large as a body of `body_size_max`
+    makes it. Raises `Misuse("bad-record")` with the record's place, behind the last chunk
     that was right.
     """
     split, overhead_size = _SPLITTERS[form]
+    size_max = record_size_max(form, body_size_max)
     waiting, is_end, count_left = b"", False, count_max
     line = 0 if offset or form == PREFIXED else 1
     while count_left != 0:
-        bodies, taken = split(waiting, is_end and tell_rest is None, offset)
+        bodies, taken = split(waiting, is_end and tell_rest is None, offset, size_max)
         fitting_count = _fitting_count(bodies, taken)
         if count_left is not None:
             fitting_count = min(fitting_count, count_left)
@@ -178,14 +186,30 @@ def read_chunks(
             elif waiting:
                 raise Misuse("bad-record", f"the input ends within the record at byte {offset}", offset=offset)
             return
-        elif len(waiting) > RECORD_SIZE_MAX + _PREFIX.size:
-            raise Misuse(
-                "bad-record", f"the record at byte {offset} has more than {RECORD_SIZE_MAX} bytes", offset=offset
-            )
+        elif len(waiting) > size_max + _PREFIX.size:
+            raise Misuse("bad-record", f"the record at byte {offset} has more than {size_max} bytes", offset=offset)
         else:
-            data = source.read1(READ_SIZE)
-            waiting += data
-            is_end = not data
+            waiting, is_end = _read_on(source, waiting, b"" if form == PREFIXED else b"\n", size_max)
+
+
+def record_size_max(form: str, body_size_max: int) -> int:
+    """How large a record of this form is at most, with a body of this size."""
+    factor = ESCAPED_SIZE_MAX if form == JSON else 1
+    return max(RECORD_SIZE_MAX, factor * (body_size_max + _BESIDE_SIZE_MAX))
+
+
+def _read_on(source: Input, waiting: bytes, mark: bytes, size_max: int) -> tuple[bytes, bool]:
+    """What waits and what comes behind it, up to where `mark` came, and whether that is the end.
+
+    A long line is not looked at anew with each of its parts.
+    """
+    parts, size = [waiting], len(waiting)
+    while True:
+        data = source.read1(READ_SIZE)
+        parts.append(data)
+        size += len(data)
+        if not data or mark in data or size > size_max + _PREFIX.size:
+            return b"".join(parts), not data
 
 
 def _fitting_count(bodies: list[bytes], size: int) -> int:
@@ -357,7 +381,7 @@ def _words_of(found: re.Match[str]) -> str:
     return " or ".join(_WORDS.get(name, name) for name in names if name != "int" or "float" not in names)
 
 
-def _split_lines(data: bytes, is_end: bool, _offset: int) -> tuple[list[bytes], int]:
+def _split_lines(data: bytes, is_end: bool, _offset: int, _size_max: int) -> tuple[list[bytes], int]:
     lines = data.split(b"\n")
     rest = lines.pop()
     if is_end and rest:
@@ -365,25 +389,25 @@ def _split_lines(data: bytes, is_end: bool, _offset: int) -> tuple[list[bytes], 
     return lines, len(data) - len(rest)
 
 
-def _split_prefixed(data: bytes, _is_end: bool, offset: int) -> tuple[list[bytes], int]:
+def _split_prefixed(data: bytes, _is_end: bool, offset: int, size_max: int) -> tuple[list[bytes], int]:
     bodies: list[bytes] = []
     place = 0
     while len(data) - place >= _PREFIX.size:
         (size,) = _PREFIX.unpack_from(data, place)
         end = place + _PREFIX.size + size
-        if size > RECORD_SIZE_MAX and not bodies:
-            advice = f"and the limit is {RECORD_SIZE_MAX}: is the input length-prefixed?"
+        if size > size_max and not bodies:
+            advice = f"and the limit is {size_max}: is the input length-prefixed?"
             raise Misuse(
                 "bad-record", f"the record at byte {offset} has a size of {size} bytes, {advice}", offset=offset
             )
-        if size > RECORD_SIZE_MAX or end > len(data):
+        if size > size_max or end > len(data):
             break
         bodies.append(data[place + _PREFIX.size : end])
         place = end
     return bodies, place
 
 
-_Splitter = Callable[[bytes, bool, int], tuple[list[bytes], int]]
+_Splitter = Callable[[bytes, bool, int, int], tuple[list[bytes], int]]
 _SPLITTERS: dict[str, tuple[_Splitter, int]] = {
     LINES: (_split_lines, 1),
     PREFIXED: (_split_prefixed, _PREFIX.size),

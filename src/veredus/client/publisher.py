@@ -121,6 +121,11 @@ class PublishingEnd:
         return self._channel.last_number
 
     @property
+    def body_size_max(self) -> int:
+        """The largest body that the node takes, in bytes."""
+        return self._intake.limits.body_size_max
+
+    @property
     def resume_token(self) -> bytes:
         """The last resume token of this source when the publisher attached; b"" for none."""
         return self._channel.resume_token

@@ -29,7 +29,7 @@ from .service_manager import ServiceManager
 from .stopping import stop_asked
 from .topics_gate import TopicsGate
 from .topics_limits import TopicsLimits
-from .topics_sockets import TopicsSockets
+from .topics_sockets import PROXY_MARK, TopicsSockets
 
 TOPICS = "topics"
 """Its listener, as the section of its settings is called."""
@@ -83,6 +83,7 @@ class TopicsProxy:
             accounts=self._accounts,
             log=self._log,
             peers=self._peers,
+            mark=PROXY_MARK,
         )
         self.address = self._sockets.address
         self.engine = Proxy(settings if settings.proxy_id else replace(settings, proxy_id=self.address))

@@ -61,7 +61,10 @@ FOR = b"for "
 """Begins the frame of an envelope that says for whom something is asked."""
 _OWN = (b"PERIODIC ", b"MERGE ", b"TRANSFER ")
 """What members say of themselves: the service does not go on without it, so it takes nobody's share."""
+PROXY_MARK = b" proxy"
+"""Follows the token in what a proxy asks, so that whoever is taken for a server and is a proxy can tell."""
 _TOKEN_SIZE = 8
+_MARKED_SIZE = _TOKEN_SIZE + len(PROXY_MARK)
 _RECONNECT_S = 0.1
 _REST_S = 1.0
 """How long it is not tried to connect when the process can open no further file."""
@@ -123,8 +126,9 @@ class TopicsSockets:
         unwritten: Unwritten | None = None,
         log: Logger | None = None,
         peers: Peers | None = None,
+        mark: bytes = b"",
     ) -> None:
-        """Listen on what is `bound`, and `tell` what comes.
+        """Listen on what is `bound`, and `tell` what comes; `mark` follows the token of what is asked.
 
         Connections are counted by `arrivals`, what is asked by `accounts`, and what waits to be written by `unwritten`,
         or all by `limits` alone. Without a `gate` nobody proves who he is. What happens on a connection is said to
@@ -159,6 +163,7 @@ class TopicsSockets:
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, _Waiting] = {}
         self._last_peer = 0
+        self._mark = mark
         self._is_paused = False
         counted = arrivals or self._own_arrivals
         assert counted is not None
@@ -193,7 +198,8 @@ class TopicsSockets:
             back = self._meet(order.address)
             # Who is not there, or takes no more, is asked again.
             if back is not None and back.link is not None and back.link.is_open and self._may_ask(back, order):
-                back.link.send((order.token.to_bytes(_TOKEN_SIZE), *self._said_of(order.principal), b"", order.data))
+                token = order.token.to_bytes(_TOKEN_SIZE) + self._mark
+                back.link.send((token, *self._said_of(order.principal), b"", order.data))
         else:
             self._meet(order.address)
 
@@ -389,6 +395,8 @@ class TopicsSockets:
             counted, why_not = self._count(who or front.number, who, size)
         self._waiting[self._last_peer] = _Waiting(link, envelope, counted)
         asked = Asked(self._last_peer, data, self.number, front.origin, principal, speaks_for, is_member, why_not)
+        if any(len(frame) == _MARKED_SIZE and frame.endswith(PROXY_MARK) for frame in envelope):
+            asked = asked._replace(is_from_proxy=True)
         if too_large:
             asked = asked._replace(why_not=too_large, why_not_as=StatusWord.BAD_MESSAGE)
         self._tell(asked)
@@ -402,8 +410,8 @@ class TopicsSockets:
         return (None, why_not) if why_not else (accounts.take(holder, principal, size, now), "")
 
     def _take_answer(self, back: _Back, parts: Message) -> None:
-        if len(parts) == 3 + len(self._said_of("")) and len(parts[0]) == _TOKEN_SIZE:
-            token = int.from_bytes(parts[0])
+        if len(parts) == 3 + len(self._said_of("")) and len(parts[0]) == _TOKEN_SIZE + len(self._mark):
+            token = int.from_bytes(parts[0][:_TOKEN_SIZE])
             back.onward.answer(token)
             self._tell(Answered(token, bytes(parts[-1]), self.number))
         else:

@@ -248,6 +248,8 @@ class ClientProcess(Peer):
             except Refused as error:
                 raise Violation("get", f"{self.client.name}: {error.message}") from error
             yield Save(seat.topic, state)
+        elif (missed := cs.end_missed(state, status)) != state:
+            yield Save(seat.topic, missed)
         return status
 
     # ── how it does it ───────────────────────────────────────────────────────────────────────────────────────────────

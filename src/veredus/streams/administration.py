@@ -40,7 +40,7 @@ from .rights import (
     on_stream,
 )
 from .runs import Runs
-from .showing import part_count_of, shown_source, shown_subscription
+from .showing import part_count_of, shown_sink, shown_source, shown_subscription
 from .stream import Stream
 from .subscribing import Subscribing
 from .subscription import Subscription
@@ -382,10 +382,7 @@ class Administration:
         self._answer_rows(event, runs.places_behind, _its_sink, lambda place: self._sink(event, runs[place[0]]), weigh)
 
     def _sink(self, event: AdminRequested, run: Run) -> dict[str, object]:
-        streams = [row for row in run.commit_streams if self._may_describe(event, on_stream(row[0]))]
-        return {
-            "sink": run.sink, "owner": run.owner, "epoch": run.epoch, "commit_id": run.commit_id, "streams": streams,
-        }  # fmt: skip
+        return shown_sink(run, lambda stream: self._may_describe(event, on_stream(stream)))
 
     def remove_sink(self, event: AdminRequested, now: Now) -> None:
         """`sink.remove` {sink}: it is forgotten, with the id of its last commit; what it committed stays. One without

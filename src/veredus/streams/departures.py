@@ -31,7 +31,7 @@ class Departures:
     def __init__(self, count_max: int) -> None:
         """The streams of one creator remember at most `count_max` together."""
         self._count_max = count_max
-        self._by_creator: dict[str, _Lengths[Stream]] = {}
+        self._by_creator: dict[str, Lengths[Stream]] = {}
         self._memories: dict[Stream, _Memory] = {}
 
     def note(
@@ -42,7 +42,7 @@ class Departures:
         """
         if stream.is_deleted:
             return
-        lengths = self._by_creator.setdefault(stream.creator, _Lengths())
+        lengths = self._by_creator.setdefault(stream.creator, Lengths())
         memory = self._memories.setdefault(stream, _Memory(stream))
         lengths.put(stream, 0)
         memory.note((subscriber, name, principal), removed_us, wish)
@@ -68,7 +68,7 @@ class _Memory:
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
         self._of: dict[str, dict[_Key, None]] = {}
-        self._lengths: _Lengths[str] = _Lengths()
+        self._lengths: Lengths[str] = Lengths()
 
     def note(self, key: _Key, removed_us: int, wish: int) -> None:
         before = self._stream.left.get(key, NEVER_LEFT)
@@ -92,7 +92,7 @@ class _Memory:
             del self._of[key[2]]
 
 
-class _Lengths(Generic[N]):
+class Lengths(Generic[N]):
     """How much each of many remembers, their sum, and who remembers most."""
 
     __slots__ = ("_by_length", "_known", "sum")
@@ -114,6 +114,10 @@ class _Lengths(Generic[N]):
             self._known[name] = length
             self._by_length.setdefault(length, {})[name] = None
         self.sum += length - before
+
+    def of(self, name: N) -> int:
+        """Its length."""
+        return self._known.get(name, 0)
 
     def longest(self) -> N:
         """Lengths that differ are few: their sum is bounded."""

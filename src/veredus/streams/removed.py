@@ -5,8 +5,9 @@ with the last one that they got, has not come too early: it is passed over. A st
 is deleted too, but what it held is owed there: it is not among these.
 
 Whoever may create and delete streams can make a node remember: so it remembers `LIVES_MAX` lives in all, and
-`OF_NAME_MAX` of one name. Where that is reached, the name that was removed the longest ago is forgotten, or its oldest
-life: then nobody can tell any more that what is named is over.
+`OF_NAME_MAX` of one name and creator. Where the former is reached, the creator whose lives are most loses the name that
+was removed the longest ago, and where the latter is, the oldest life: then nobody can tell any more that what is named
+is over. So each creator keeps an even share, whatever others create and delete, also under the same name.
 Source: docs/decisions/0012; docs/internals/DESIGN.md, "Bounds".
 """
 
@@ -14,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from .departures import Lengths
 from .lives import Lives
 from .stream import Stream
 
@@ -26,30 +28,51 @@ OF_NAME_MAX = 16
 class Removed:
     """Owns what is remembered of streams that are gone."""
 
-    __slots__ = ("_by_name", "_count")
+    __slots__ = ("_by_creator", "_by_name", "_lengths")
 
     def __init__(self) -> None:
         """No stream was removed yet."""
-        self._by_name: dict[str, tuple[bytes, ...]] = {}
-        """The name that was removed last stands last, and so does the newest of its lives."""
-        self._count = 0
+        self._by_creator: dict[str, dict[str, tuple[bytes, ...]]] = {}
+        """By creator and name; what was removed last stands last, and so does the newest of its lives."""
+        self._by_name: dict[str, dict[str, None]] = {}
+        """Who created streams of a name that are remembered; who lost one last stands last."""
+        self._lengths: Lengths[str] = Lengths()
+        """By creator, how many lives are remembered."""
 
-    def note(self, name: str, lives: Iterable[bytes]) -> None:
-        """A stream of this name was removed, whose lives these were, the newest last."""
-        known = self._by_name.pop(name, ())
-        kept = tuple(dict.fromkeys((*known, *lives)))[-OF_NAME_MAX:]
-        self._by_name[name] = kept
-        self._count += len(kept) - len(known)
-        while self._count > LIVES_MAX:
-            self._count -= len(self._by_name.pop(next(iter(self._by_name))))
+    def note(self, name: str, lives: Iterable[bytes], creator: str) -> None:
+        """A stream of this name and creator was removed, whose lives these were, the newest last."""
+        known = self._take(name, creator)
+        self._keep(name, creator, tuple(dict.fromkeys((*known, *lives)))[-OF_NAME_MAX:])
+        while self._lengths.sum > LIVES_MAX:
+            most = self._lengths.longest()
+            self._take(next(iter(self._by_creator[most])), most)
+
+    def _keep(self, name: str, creator: str, lives: tuple[bytes, ...]) -> None:
+        names = self._by_creator.setdefault(creator, {})
+        names[name] = lives
+        self._by_name.setdefault(name, {})[creator] = None
+        self._lengths.put(creator, self._lengths.of(creator) + len(lives))
+
+    def _take(self, name: str, creator: str) -> tuple[bytes, ...]:
+        """Forget the lives of a name and a creator, () for none; these are they."""
+        names = self._by_creator.get(creator, {})
+        lives = names.pop(name, ())
+        if lives:
+            self._lengths.put(creator, self._lengths.of(creator) - len(lives))
+            del self._by_name[name][creator]
+            if not self._by_name[name]:
+                del self._by_name[name]
+            if not names:
+                del self._by_creator[creator]
+        return lives
 
     def of(self, name: str) -> tuple[bytes, ...]:
-        """The lives of removed streams of this name, the newest last."""
-        return self._by_name.get(name, ())
+        """The lives of removed streams of this name; the newest of each creator last."""
+        return tuple(life for creator in self._by_name.get(name, ()) for life in self._by_creator[creator][name])
 
-    def rows(self) -> list[tuple[str, tuple[bytes, ...]]]:
-        """All that is remembered, the name that was removed last at the end."""
-        return list(self._by_name.items())
+    def rows(self) -> list[tuple[str, tuple[bytes, ...], str]]:
+        """All that is remembered: names, lives and creators; of each creator, the name that was removed last behind."""
+        return [(name, lives, creator) for creator, names in self._by_creator.items() for name, lives in names.items()]
 
 
 def lives_in(stream: Stream) -> tuple[bytes, ...]:

@@ -124,8 +124,9 @@ class Replay:
                     stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key, stage.count, stage.count
                 )
             )
-        for name, lives in taken.removed:
-            tables.removed.note(name, lives)
+        creators = taken.removed_by or [""] * len(taken.removed)
+        for (name, lives), creator in zip(taken.removed, creators, strict=True):
+            tables.removed.note(name, lives, creator)
 
     def _load_stream(self, row: StreamRow) -> None:
         created = row.created

@@ -1,6 +1,8 @@
-"""A durable subscription as plain data, as whoever looks at it is shown it."""
+"""Sources, durable subscriptions and sinks as plain data, as whoever looks at them is shown them."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 
@@ -10,6 +12,7 @@ from .listing import PART_SIZE
 from .source import SourceState
 from .stream import Stream
 from .subscription import Subscription
+from .tables import Run
 from .weave import next_of
 
 
@@ -59,6 +62,18 @@ def shown_subscription(stream: Stream, subscription: Subscription, flow: Flow | 
             "waits_for": flow.waits_for,
         }
     return shown
+
+
+def shown_sink(run: Run, may_describe: Callable[[str], bool]) -> dict[str, object]:
+    """Its run and last commit, of which streams that may not be described are left out."""
+    return {
+        "sink": run.sink,
+        "owner": run.owner,
+        "epoch": run.epoch,
+        "commit_id": run.commit_id,
+        "streams": [row for row in run.commit_streams if may_describe(row[0])],
+        "incarnations": {one.stream: one.incarnation for one in run.contents if may_describe(one.stream)},
+    }
 
 
 def part_count_of(subscription: Subscription) -> int:

@@ -101,6 +101,8 @@ class Snapshot(msgspec.Struct):
     stages: list[_StageRow]
     removed: list[tuple[str, tuple[bytes, ...]]] = []
     """By name, the lives of streams that were removed; see `Removed`."""
+    removed_by: list[str] = []
+    """Who had created each of `removed`."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -144,6 +146,7 @@ class Taking:
         self.state = Gathered()
         """The encoded snapshot, as far as it was taken."""
         streams = [_StreamTaken.of(stream) for stream in tables.streams.values()]
+        removed = tables.removed.rows()
         snapshot = Snapshot(
             SNAPSHOT_VERSION,
             tables.next_stream_id,
@@ -167,7 +170,8 @@ class Taking:
                 _StageRow(s.stage, s.sink, s.run_epoch, s.stream_id, s.stage_key, s.count_durable)
                 for s in tables.stages.values()
             ],
-            tables.removed.rows(),
+            [(name, lives) for name, lives, _ in removed],
+            [creator for _, _, creator in removed],
         )
         self._steps = self._take(snapshot, streams)
 

@@ -207,7 +207,7 @@ class Tables:
         self.removed_count += 1
         stream = self.streams_by_id.pop(stream_id)
         if is_removed:
-            self.removed.note(stream.name, lives_in(stream))
+            self.removed.note(stream.name, lives_in(stream), stream.creator)
         del self.streams[stream.name]
         self.created_by[stream.creator] -= 1
         stream.is_deleted = True

@@ -48,6 +48,7 @@ from veredus.protocols.topics.client_state import (
     begin_wish,
     end_get,
     end_hand_over,
+    end_missed,
     end_put,
     end_report,
     end_unsubscribe,
@@ -280,6 +281,7 @@ class Operations:
                 if status.status == StatusWord.NO_MESSAGES:
                     return []
                 if status.status != StatusWord.OK:
+                    self._home.states.hold(self._id, topic, end_missed(self._state(topic), status))
                     raise self._error(status, "GET", topic)
                 state = end_get(state, status, count_max > 0)
                 await self._save(topic, state)

@@ -84,6 +84,11 @@ def test_no_more_servers_are_known_than_may_be_where_none_are_listed() -> None:
         (":7091", "write host:port"),
         ("a..b:7091", "cannot be the name of a host"),
         ("127.0.0.1:7081", "the address of this proxy"),
+        ("localhost:7081", "the address of this proxy"),
+        ("127.1:7081", "the address of this proxy"),
+        ("127.0.0.1:07081", "the address of this proxy"),
+        ("[::ffff:127.0.0.1]:7081", "the address of this proxy"),
+        ("0.0.0.0:7091", "the name or address of a host"),
     ],
 )
 @pytest.mark.parametrize("is_listed", [False, True])

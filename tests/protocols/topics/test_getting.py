@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.protocols.topics.floor import Floor
 from tests.streams.rig import incarnation
 from tests.streams.sinking import RUN, open_run, open_stage, write
-from veredus.protocols.topics.getting import CREDIT_SIZE, GetEnded, Gets
+from veredus.protocols.topics.getting import CREDIT_SIZE, GAP_TOLD_MAX, GetEnded, Gets
 from veredus.protocols.topics.messages import Get, Subscribe, Unsubscribe
 from veredus.streams import exchange as x
 
@@ -248,20 +248,61 @@ def test_more_than_waits_here_at_once_is_had_as_it_is_named() -> None:
     assert scene.get(last)[0] == "NO_MESSAGES"
 
 
-def test_what_is_trimmed_is_told_once_and_what_lies_behind_it_can_be_had() -> None:
+def trim(scene: Scene, floor: int) -> None:
+    """What lies below is gone, and a server that is started anew has none of it in hand."""
+    scene.rig.do(x.AdminRequested(800, 1, "local", "stream.trim", {"name": "s", "floor": floor}))
+    scene.restart()
+
+
+def missed(scene: Scene, last_id: str = "-1") -> str:
+    """The id under which the client is told that something is no longer available."""
+    end = scene.ask(Get("alice", "s", last_id))
+    assert end is not None
+    assert (end.status, "are no longer available (trimmed)" in end.text) == ("INTERNAL_ERROR", True), end
+    return end.message_id
+
+
+def test_what_is_trimmed_is_told_until_it_is_named_and_what_lies_behind_it_can_be_had() -> None:
     scene = Scene()
     scene.status(SUBSCRIBE)
     scene.publish(4)
-    scene.restart()
-    scene.rig.do(x.AdminRequested(800, 1, "local", "stream.trim", {"name": "s", "floor": 3}))
-    status, text = scene.get()
-    assert (status, text) == (
+    trim(scene, 3)
+    assert scene.get() == (
         "INTERNAL_ERROR",
         "messages 1 to 2 of s are no longer available (trimmed): retry the GET for the next message",
     )
-    third = scene.get()
+    gap = missed(scene)
+    assert gap.endswith("-1..2")
+    scene.restart()
+    assert missed(scene) == gap, "the answers may have been lost"
+    third = scene.get(gap)
     assert third[0].endswith("-3")
+    assert scene.get(gap) == third
+    scene.restart()
+    assert scene.get(gap) == third
     assert scene.get(third[0])[0].endswith("-4")
+
+
+def test_whoever_names_nothing_that_it_missed_is_told_often_and_goes_on() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(4)
+    first = scene.get()
+    trim(scene, 4)
+    assert [missed(scene, first[0]).partition("-")[2] for _ in range(GAP_TOLD_MAX)] == ["2..3"] * GAP_TOLD_MAX
+    assert scene.get(first[0])[0].endswith("-4")
+
+
+def test_what_else_is_trimmed_since_something_was_told_is_told_too() -> None:
+    scene = Scene()
+    scene.status(SUBSCRIBE)
+    scene.publish(6)
+    trim(scene, 3)
+    gap = missed(scene)
+    trim(scene, 5)
+    rest = missed(scene, gap)
+    assert (gap.partition("-")[2], rest.partition("-")[2]) == ("1..2", "3..4")
+    assert scene.get(rest)[0].endswith("-5")
 
 
 def test_who_got_a_message_that_is_trimmed_since_goes_on_behind_it() -> None:
@@ -269,10 +310,10 @@ def test_who_got_a_message_that_is_trimmed_since_goes_on_behind_it() -> None:
     scene.status(SUBSCRIBE)
     scene.publish(4)
     first = scene.get()
-    scene.restart()
-    scene.rig.do(x.AdminRequested(800, 1, "local", "stream.trim", {"name": "s", "floor": 3}))
-    assert scene.get(first[0])[0] == "INTERNAL_ERROR", "the second one is gone, and that is said"
-    third = scene.get(first[0])
+    trim(scene, 3)
+    gap = missed(scene, first[0])
+    assert gap.endswith("-2..2"), "the second one is gone, and that is said"
+    third = scene.get(gap)
     assert third[0].endswith("-3")
     assert scene.get(third[0])[0].endswith("-4")
 

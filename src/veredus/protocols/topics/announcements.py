@@ -12,13 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from veredus.kernel.addresses import check_reached
+from veredus.kernel.addresses import check_reached, is_same_address
 from veredus.kernel.errors import Refused
 
 SERVERS_MAX = 1000
 SERVERS_FULL = 5
 """So many servers may have as many topics as one may have."""
 NAME_SIZE = 256
+NO_SERVER_NS = 60_000_000_000
+"""For so long nobody is taken for a server at whose address a proxy has answered; then another may be there."""
 _REPLACED_PERIODS = 3
 
 
@@ -34,6 +36,8 @@ class Announcements:
         self._counts: dict[str, int] = {}
         """By server, of its last announcement that was taken."""
         self._all = 0
+        self._proxies: dict[str, int] = {}
+        """At which addresses of servers proxies have answered, and until when that counts (monotonic)."""
         self._origins: dict[str, tuple[bytes, bytes, int]] = {}
         """By server: the connection by which it was heard, the one before, and until when that one may come back only
         if another server has the same id (monotonic)."""
@@ -45,7 +49,7 @@ class Announcements:
         if self._servers and server not in self._servers:
             said = f"{server} is not one of the {len(self._servers)} servers of this proxy: list it under `servers`"
             raise Refused("unlisted", said, server=server)
-        self._check_address(server)
+        self._check_address(server, now_ns)
         if server not in self._counts and not self._servers and len(self._counts) >= SERVERS_MAX:
             said = f"this proxy knows {SERVERS_MAX} servers, the limit: list those that are yours under topics.servers"
             raise Refused("too-many-servers", said, server=server)
@@ -66,10 +70,12 @@ class Announcements:
             said = f"two servers have the id {server}: give each the address at which others reach it (topics.id)"
             raise Refused("second-server", said, server=server)
 
-    def _check_address(self, server: str) -> None:
+    def _check_address(self, server: str, now_ns: int) -> None:
         """Raise `Refused("not-an-address")` for an id at which no server can be reached: topics would go there."""
-        if server == self._own:
+        if server == self._own or is_same_address(server, self._own):
             said = f"{server} is the address of this proxy, and not of a server"
+        elif now_ns < self._proxies.get(server, 0):
+            said = no_server(server)
         else:
             try:
                 check_reached(server)
@@ -78,6 +84,13 @@ class Announcements:
             else:
                 return
         raise Refused("not-an-address", f"{said}; set topics.id of the server", server=server)
+
+    def note_proxy(self, server: str, now_ns: int) -> None:
+        """A proxy has answered at the address of a server: what that announced is kept no longer."""
+        self._proxies = {known: until_ns for known, until_ns in self._proxies.items() if until_ns > now_ns}
+        self._proxies[server] = now_ns + NO_SERVER_NS
+        self._all -= self._counts.pop(server, 0)
+        self._origins.pop(server, None)
 
     def keep(self, server: str, names: bytes, origin: bytes, now_ns: int) -> None:
         """An announcement was taken."""
@@ -99,6 +112,11 @@ class Announcements:
 def _count(names: bytes) -> int:
     """As how many topics these names count that spaces set apart."""
     return max(names.count(b" ") + 1, -(-len(names) // NAME_SIZE)) if names else 0
+
+
+def no_server(address: str) -> str:
+    """What is said of an address that is taken for that of a server."""
+    return f"{address} is a proxy and not a server"
 
 
 def not_heard(servers: Sequence[str], passed_ns: int) -> str:

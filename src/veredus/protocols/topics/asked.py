@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from .mapping import Conflict
-from .messages import END_OF_HEADER, HEADER_SIZE_MAX
+from .messages import END_OF_HEADER, HEADER_SIZE_MAX, StatusWord, status_word_of
 
 IN_CONFLICT = ("UNSUBSCRIBE", "GET", "GET_MANY")
 """What is asked of other servers too while several claim a topic."""
 WISHES = ("SUBSCRIBE", "UNSUBSCRIBE")
 """Of these one does not tell a copy that comes late from a new one."""
 WISH = "wish"
-_NOT_SUBSCRIBED = b" NOT_SUBSCRIBED"
+_NOT_SUBSCRIBED, _OF_PROXIES = b" NOT_SUBSCRIBED", b" PROXY_DOES_NOT_KNOW_ANY_SERVER"
 """What is not in the beginning of an answer need not be looked at more closely."""
 _BEGINNING_SIZE = HEADER_SIZE_MAX + len(END_OF_HEADER)
 Key: TypeAlias = tuple[str, str, str, str]
@@ -59,6 +59,11 @@ class Question:
         """Whether, as this answer to it is, another server may have the subscription, or have it too."""
         is_unknown = _NOT_SUBSCRIBED in data[:_BEGINNING_SIZE]
         return self.name == "UNSUBSCRIBE" or (self.name in IN_CONFLICT and is_unknown)
+
+
+def is_of_proxy(data: bytes) -> bool:
+    """Whether an answer is one that proxies alone give."""
+    return _OF_PROXIES in data[:_BEGINNING_SIZE] and status_word_of(data) == StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER
 
 
 def key_of(name: str, sender: str, topic: str, principal: str) -> Key:

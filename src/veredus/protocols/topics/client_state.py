@@ -3,6 +3,7 @@
     wish: begin_wish ──save, ask──► end_wish, which begins anew above a number that the client had forgotten
     put:  begin_put ──save, ask──► end_put ──save──► report ──► end_report ──save
     get:  asked_get ──► ask ──► end_get ──save──► hand over ──► end_hand_over ──save
+                             └► end_missed, where what would have come is no longer available
 
 Each `save` means: nothing goes on before the state is durable; a put may be asked meanwhile. A put is asked with the
 same counter until it is known to have been taken, and is remembered until its caller was told: whoever follows a killed
@@ -222,6 +223,15 @@ def end_get(state: ClientState, status: Status, is_many: bool = False) -> Client
             said = f"{status.sender} answers GET_MANY with an invalid body ({fault.message}): the answer was ignored"
             raise Refused("bad-answer", said, server=status.sender) from None
     return replace(state, last_get_id=status.message_id, got=Got(status.message_id, status.body, is_many))
+
+
+def end_missed(state: ClientState, status: Status) -> ClientState:
+    """No message came. What is no longer available is told under an id: to name that says that it was heard.
+
+    It is not to be saved before the caller has heard it: whoever was killed before is told once more.
+    """
+    is_told = status.status == StatusWord.INTERNAL_ERROR and status.message_id not in ("", NO_MESSAGE_ID)
+    return replace(state, last_get_id=status.message_id) if is_told else state
 
 
 def messages_in(got: Got) -> tuple[list[str], list[bytes]]:

@@ -32,6 +32,8 @@ class Asked(NamedTuple):
     is."""
     why_not_as: StatusWord = StatusWord.SERVER_UNAVAILABLE
     """With which status it is told so."""
+    is_from_proxy: bool = False
+    """Whether a proxy asks, which took us for a server."""
 
 
 class Answered(NamedTuple):

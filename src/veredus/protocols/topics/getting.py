@@ -8,6 +8,8 @@ has: that is settled, durably, and then the next one is answered, which stays th
 settled already was answered and the answer lost, so the next one is answered as well; any other id was never given. Ids
 of a stream that was merged into this one are known by where the subscription stood there (its *origins*).
 
+What is no longer available is told under an id like that of many messages, until it is named, or was told often.
+
 GET_MANY is answered with several at once, under an id that names the first and the last: whoever names it has received
 all that was unsettled from the one to the other. That the first is the next one says that they were given.
 
@@ -20,19 +22,16 @@ Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from veredus.delivery.settlement import Range
 from veredus.streams import exchange as x
-from veredus.streams.facts import Origin
 from veredus.streams.lives import Lives
 from veredus.streams.ranges import is_in, joined, without
 
+from .getter import CREDIT_SIZE, Asking, Getter, Question
 from .ids import SUBSCRIPTION, is_of_page, read_id, shown_of, unknown_id
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
 from .messages import Get, GetMany, StatusWord, Subscribe, Unsubscribe
@@ -41,11 +40,12 @@ from .putting import word_for
 from .transfer import page_numbers
 from .words import NO_MESSAGE_ID
 
-CREDIT_SIZE = 64 << 10
-"""How many bytes of messages wait here for one client at most, and one frame more."""
 MANY_CREDIT_SIZE = 2 << 20
 """The same for one that gets many at once, as long as there are no more than `WIDE_MAX` of those."""
 WIDE_MAX = 128
+GAP_TOLD_MAX = 8
+"""So often whoever names nothing that it missed is told of it: a client that knows the page alone cannot name it, and
+asks four times for one message."""
 _ADMIN, _LOOK = 1, 2
 
 
@@ -59,63 +59,12 @@ class GetEnded(NamedTuple):
     body: bytes = b""
 
 
-Question: TypeAlias = Subscribe | Unsubscribe | Get | GetMany
 Effect: TypeAlias = (
     GetEnded | x.SubscribeRequested | x.CreditGranted | x.SettleRequested | x.AdminRequested | x.SessionClosed
 )
 Answer: TypeAlias = (
     x.GrantSubscription | x.Push | x.PushProgress | x.PushGap | x.ConfirmSettled | x.AnswerAdmin | x.Refuse | x.Fence
 )
-
-
-class _Asked(NamedTuple):
-    peer: int
-    question: Question
-
-
-@dataclass(slots=True)
-class _Getter:
-    """One client on one topic, as one principal."""
-
-    session: int
-    topic: str
-    client: str
-    principal: str
-    asked: deque[_Asked] = field(default_factory=deque)
-    """The first one is being worked on."""
-    is_beginning: bool = False
-    """Whether it is about to work on one question after the other, as far as they can be answered at once."""
-    grant: x.GrantSubscription | None = None
-    lives: Lives = field(default_factory=partial(Lives.of, b""))
-    """Those of the stream, once it is granted."""
-    is_removing: bool = False
-    settling: tuple[Range, ...] = ()
-    """The ranges of sequences that are being settled."""
-    origins: dict[str, list[Origin]] = field(default_factory=dict)
-    """By incarnation, as ids show it: what of it may still be named, and where that lies here."""
-    done: tuple[Range, ...] = ()
-    """What is settled, as far as the streams floor has said."""
-    position: int = 0
-    """Everything below it was pushed, or is not there, or comes behind what is above it."""
-    messages: deque[Message | Gap] = field(default_factory=deque)
-    freed_size: int = 0
-    """Credit that is free and was not given back yet: half of all of it at once."""
-    credit: int = 0
-    """As the streams floor has it: it pushes while there is some."""
-    credit_size: int = CREDIT_SIZE
-    """How much of it there is when nothing waits."""
-    has_caught_up: bool = False
-    """Whether nothing lies behind what was pushed: then what comes is pushed at once."""
-
-    @property
-    def asker(self) -> int:
-        """Who is to be answered next, 0 for nobody."""
-        return self.asked[0].peer if self.asked else 0
-
-    @property
-    def next_sequence(self) -> int:
-        """Everything below it is done with."""
-        return self.messages[0].sequence if self.messages else self.position
 
 
 class Gets:
@@ -127,8 +76,8 @@ class Gets:
         new_incarnation: Callable[[], bytes],
         getters_max: int,
         answer_size_max: int,
-        is_merged: Callable[[str], bool] = lambda _: False,
-        is_paged: Callable[[str], bool] = lambda _: False,
+        is_merged: Callable[[str, Collection[bytes]], bool] = lambda *_: False,
+        is_paged: Callable[[Iterable[bytes]], bool] = lambda _: False,
     ) -> None:
         """Nobody has asked yet. `open_session` gives sessions of the streams floor that nobody has."""
         self._open_session = open_session
@@ -137,13 +86,13 @@ class Gets:
         self._answer_size_max = answer_size_max
         """Of many messages together; a single one may be larger."""
         self._is_merged = is_merged
-        """Whether the stream of a shown incarnation was merged into one of this server's."""
+        """Whether the stream of a shown incarnation was merged into one of some streams of this server's."""
         self._is_paged = is_paged
-        """Whether a topic has messages of a server from the page."""
+        """Whether one of some streams of this server's took messages of a server from the page."""
         self._wide_count = 0
-        self._getters: dict[tuple[str, str, str], _Getter] = {}
+        self._getters: dict[tuple[str, str, str], Getter] = {}
         """By topic, client and principal; who asked last stands last."""
-        self.by_session: dict[int, _Getter] = {}
+        self.by_session: dict[int, Getter] = {}
         """Who has which session that is open."""
         self._effects: list[Effect] = []
 
@@ -154,11 +103,11 @@ class Gets:
         key = (question.topic, question.sender, principal)
         getter = self._getters.pop(key, None)
         if getter is None:
-            getter = _Getter(self._open_session(), question.topic, question.sender, principal)
+            getter = Getter(self._open_session(), question.topic, question.sender, principal)
             self.by_session[getter.session] = getter
             self._make_room()
         self._getters[key] = getter
-        getter.asked.append(_Asked(peer, question))
+        getter.asked.append(Asking(peer, question))
         if len(getter.asked) == 1:
             self._go_through(getter)
         return effects
@@ -208,7 +157,7 @@ class Gets:
 
     # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _go_through(self, getter: _Getter) -> None:
+    def _go_through(self, getter: Getter) -> None:
         """Work on the first question; where it is answered at once, on the next one too, however many they are."""
         if getter.is_beginning:
             return
@@ -218,7 +167,7 @@ class Gets:
             self._begin(getter, begun.question)
         getter.is_beginning = False
 
-    def _begin(self, getter: _Getter, question: Question) -> None:
+    def _begin(self, getter: Getter, question: Question) -> None:
         if isinstance(question, Unsubscribe):
             getter.is_removing = True
             self._administer(getter, "subscription.remove", wish=question.wish)
@@ -231,11 +180,11 @@ class Gets:
         else:
             self._get(getter, question)
 
-    def _administer(self, getter: _Getter, verb: str, request: int = _ADMIN, **more: object) -> None:
+    def _administer(self, getter: Getter, verb: str, request: int = _ADMIN, **more: object) -> None:
         arguments = {"stream": getter.topic, "subscriber": getter.client, "name": SUBSCRIPTION, **more}
         self._effects.append(x.AdminRequested(getter.session, request, getter.principal, verb, arguments))
 
-    def _administered(self, getter: _Getter, said: x.AnswerAdmin) -> None:
+    def _administered(self, getter: Getter, said: x.AnswerAdmin) -> None:
         result = said.result
         assert isinstance(result, dict)
         if said.request == _LOOK:
@@ -257,7 +206,7 @@ class Gets:
             getter.done = ((0, result["floor"]), *result["settled"])
             self._attach(getter)
 
-    def _refused(self, getter: _Getter, said: x.Refuse) -> None:
+    def _refused(self, getter: Getter, said: x.Refuse) -> None:
         is_answer = said.request == _ADMIN
         getter.is_removing &= not is_answer
         is_unknown = is_answer and said.code in ("unknown-subscription", "unknown-stream")
@@ -276,7 +225,7 @@ class Gets:
             self._end(getter, word_for(said.code), f"{said.message} [{said.code}]")
 
     def _answer(
-        self, getter: _Getter, status: StatusWord, text: str = "", message_id: str = "", body: bytes = b""
+        self, getter: Getter, status: StatusWord, text: str = "", message_id: str = "", body: bytes = b""
     ) -> None:
         """Answer the first question, and work on the next one."""
         self._effects.append(GetEnded(getter.asked.popleft().peer, status, text, message_id, body))
@@ -284,7 +233,7 @@ class Gets:
 
     # ── the subscription ─────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _attach(self, getter: _Getter, wish: int = 0) -> None:
+    def _attach(self, getter: Getter, wish: int = 0) -> None:
         """Be the subscription's owner, whoever was it before; without one it begins behind what is there."""
         self._effects.append(
             x.SubscribeRequested(
@@ -294,7 +243,7 @@ class Gets:
             )
         )  # fmt: skip
 
-    def _granted(self, getter: _Getter, grant: x.GrantSubscription) -> None:
+    def _granted(self, getter: Getter, grant: x.GrantSubscription) -> None:
         getter.grant, getter.position, getter.credit = grant, grant.position, getter.credit_size
         getter.lives = Lives.of(grant.stream_incarnation, grant.terms)
         getter.has_caught_up, getter.freed_size = grant.position > grant.head, 0
@@ -307,7 +256,7 @@ class Gets:
         elif isinstance(question, Get | GetMany):
             self._get(getter, question)
 
-    def _close(self, getter: _Getter) -> None:
+    def _close(self, getter: Getter) -> None:
         """Leave the session, and begin another one with the next question."""
         self._effects.append(x.SessionClosed(getter.session))
         del self.by_session[getter.session]
@@ -315,13 +264,13 @@ class Gets:
         getter.messages.clear()
         self.by_session[getter.session] = getter
 
-    def _end(self, getter: _Getter, status: StatusWord, text: str) -> None:
+    def _end(self, getter: Getter, status: StatusWord, text: str) -> None:
         """Whoever waits is told; whoever asks next begins anew."""
         self._forget(getter)
         self._effects.extend(GetEnded(asked.peer, status, text) for asked in getter.asked)
         getter.asked.clear()
 
-    def _forget(self, getter: _Getter) -> None:
+    def _forget(self, getter: Getter) -> None:
         self.by_session.pop(getter.session, None)
         key = (getter.topic, getter.client, getter.principal)
         if self._getters.pop(key, None) is not None and getter.credit_size > CREDIT_SIZE:
@@ -337,7 +286,7 @@ class Gets:
 
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _pushed(self, getter: _Getter, push: x.Push) -> None:
+    def _pushed(self, getter: Getter, push: x.Push) -> None:
         for sequence, body, number in messages_in(push.buffers):
             freed_size = push.size + x.PUSH_OVERHEAD if sequence == push.last_sequence else 0
             getter.messages.append(Message(sequence, body, freed_size, number))
@@ -347,7 +296,7 @@ class Gets:
             getter.has_caught_up = False
         self._go_on(getter)
 
-    def _get(self, getter: _Getter, question: Get | GetMany) -> None:
+    def _get(self, getter: Getter, question: Get | GetMany) -> None:
         """Settle what the question names, if it is the next one, and answer with what is behind it."""
         if isinstance(question, GetMany) and getter.credit_size == CREDIT_SIZE and self._wide_count < WIDE_MAX:
             self._wide_count += 1
@@ -365,7 +314,7 @@ class Gets:
         else:
             self._hand_out(getter)
 
-    def _looked(self, getter: _Getter, floor: int, lag: int, settled: Sequence[Range]) -> None:
+    def _looked(self, getter: Getter, floor: int, lag: int, settled: Sequence[Range]) -> None:
         """Where nothing is left to be pushed nobody waits; else it comes, or what became of it.
 
         What is settled before it is examined is passed over without a word.
@@ -375,7 +324,7 @@ class Gets:
             getter.has_caught_up = True
             self._go_on(getter)
 
-    def _named(self, getter: _Getter, message_id: str) -> tuple[Range, ...] | None:
+    def _named(self, getter: Getter, message_id: str) -> tuple[Range, ...] | None:
         """What naming an id settles, None for one that was never given."""
         if message_id == NO_MESSAGE_ID:
             return ()
@@ -391,14 +340,14 @@ class Gets:
         if is_own and getter.messages and first == getter.next_sequence:
             if not first <= last <= max(getter.position - 1, getter.grant.head):
                 return None
-            return ((first, last),) if isinstance(getter.messages[0], Message) else ()
+            return ((first, last),)
         origins = getter.origins.get(shown, ())
         places = joined(place for one in origins if one.next_sequence == first for place in one.places_to(last))
         if places:
             return without(places, getter.done)
         if is_own and (first < getter.next_sequence or is_in(first, getter.done)):
             return ()
-        if not origins and (self._is_merged(shown) or shown in map(shown_of, getter.grant.removed)):
+        if not origins and (self._is_merged(shown, getter.streams) or shown in map(shown_of, getter.grant.removed)):
             # It was given to an earlier subscription, of which the client was not told that it has left, or of a
             # stream of this name that was removed: nothing of that is owed.
             return ()
@@ -407,7 +356,7 @@ class Gets:
         # A server of ours that is not merged may have given it, if no message from the page has it.
         return None if is_own or origins else self._named_of_page(getter, message_id, is_its_form=False)
 
-    def _named_of_page(self, getter: _Getter, message_id: str, *, is_its_form: bool) -> tuple[Range, ...] | None:
+    def _named_of_page(self, getter: Getter, message_id: str, *, is_its_form: bool) -> tuple[Range, ...] | None:
         """As `_named`, of what a server from the page gave, wherever it waits. `is_its_form`: nobody else can have."""
         held = [one for shown, known in getter.origins.items() if is_of_page(shown) for one in known]
         for number in page_numbers(message_id):
@@ -417,20 +366,22 @@ class Gets:
             for message in getter.messages:
                 if isinstance(message, Message) and message.page_number == number:
                     return ((message.sequence, message.sequence),)
-        return () if is_its_form and (held or self._is_paged(getter.topic)) else None
+        return () if is_its_form and (held or self._is_paged(getter.streams)) else None
 
-    def _hand_out(self, getter: _Getter) -> None:
+    def _hand_out(self, getter: Getter) -> None:
         message = getter.messages[0] if getter.messages else None
         if message is None and not getter.has_caught_up:
             self._administer(getter, "subscription.show", _LOOK)
         elif message is None:
             self._answer(getter, StatusWord.NO_MESSAGES)
         elif isinstance(message, Gap):
-            getter.messages.popleft()
-            self._effects.append(x.SettleRequested(getter.session, ((message.sequence, message.last),)))
+            if getter.tell_gap(message) == GAP_TOLD_MAX:
+                getter.messages.popleft()
+                self._effects.append(x.SettleRequested(getter.session, ((message.sequence, message.last),)))
+            named = f"{shown_of(getter.lives.at(message.sequence))}-{message.sequence}..{message.last}"
             lost = f"messages {message.sequence} to {message.last} of {getter.topic}"
-            said = f"{lost} are no longer available ({message.code})"
-            self._answer(getter, StatusWord.INTERNAL_ERROR, f"{said}: retry the GET for the next message")
+            said = f"{lost} are no longer available ({message.code}): retry the GET for the next message"
+            self._answer(getter, StatusWord.INTERNAL_ERROR, said, named)
         else:
             question = getter.asked[0].question
             shown = shown_of(getter.lives.at(message.sequence))
@@ -442,7 +393,7 @@ class Gets:
             else:
                 self._answer(getter, StatusWord.OK, message_id=f"{shown}-{message.sequence}", body=message.body)
 
-    def _next_of(self, getter: _Getter, count: int) -> list[Message]:
+    def _next_of(self, getter: Getter, count: int) -> list[Message]:
         """Up to so many messages that come next, as many as one answer takes, and at least one.
 
         Their sequences have no hole, and one life: an id names all from the first to the last, and what lies in a hole
@@ -461,18 +412,21 @@ class Gets:
             given.append(message)
         return given
 
-    def _settled(self, getter: _Getter, said: x.ConfirmSettled) -> None:
+    def _settled(self, getter: Getter, said: x.ConfirmSettled) -> None:
         settling = getter.settling
         if not settling or without(settling, ((0, said.floor), *said.ranges)):
             return
         getter.settling, getter.done = (), ((0, said.floor), *said.ranges)
         # By an id of another stream what comes later may be named, or what was not pushed yet: it will not be.
-        is_one, kept = settling[0][0] == settling[-1][1], []
+        is_one = settling[0][0] == settling[-1][1]
+        kept: list[Message | Gap] = []
         while getter.messages:
             message = getter.messages.popleft()
-            if not is_in(message.sequence, settling):
+            if isinstance(message, Gap):
+                kept += [Gap(first, last, message.code) for first, last in without((message[:2],), settling)]
+            elif not is_in(message.sequence, settling):
                 kept.append(message)
-            elif isinstance(message, Message):
+            else:
                 getter.freed_size += message.freed_size
                 if is_one:
                     break
@@ -482,12 +436,12 @@ class Gets:
             self._free(getter, size)
         self._hand_out(getter)
 
-    def _free(self, getter: _Getter, size: int) -> None:
+    def _free(self, getter: Getter, size: int) -> None:
         """Let so much more be pushed."""
         getter.credit += size
         self._effects.append(x.CreditGranted(getter.session, size))
 
-    def _go_on(self, getter: _Getter) -> None:
+    def _go_on(self, getter: Getter) -> None:
         """Something came for which the first question may have waited."""
         question = getter.asked[0].question if getter.asked else None
         if getter.grant is not None and isinstance(question, Get | GetMany) and not getter.settling:

@@ -110,16 +110,14 @@ class Keeping:
         self._batches: list[list[Row]] = []
         self._last = 0
         self._is_held = False
+        self._incarnation = b""
+        self.merged_into = b""
+        """The incarnation of this server's stream that took what came, once it is there for good."""
 
     @property
     def is_working(self) -> bool:
         """Whether a part is being worked on."""
         return bool(self._peers)
-
-    @property
-    def is_committed(self) -> bool:
-        """Whether what was given is there, for good."""
-        return self._committed >= 0
 
     # ── parts ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -214,7 +212,7 @@ class Keeping:
     def _read(self, event: object, now: Now) -> None:
         match event:
             case x.GrantSubscription(stream_incarnation=incarnation, position=position, terms=terms):
-                self._merged.keeper_lives = Lives.of(incarnation, terms)
+                self._incarnation, self._merged.keeper_lives = incarnation, Lives.of(incarnation, terms)
                 self._position = position
                 self._heard(now)
             case x.Push(_, buffers, size, _, last, _, names):
@@ -385,7 +383,7 @@ class Keeping:
 
     def _shown(self, now: Now) -> None:
         """The rows and the cursors are there, for good."""
-        self._committed, self._stage = self._last, 0
+        self._committed, self._stage, self.merged_into = self._last, 0, self._incarnation
         counts: dict[str, Any] = {"publications": self._count, "twins": len(self._merged.twins)}
         self._desk.note("info", "topic-merged", topic=self.topic, giver=self.giver, **counts)
         self._let_go(now)

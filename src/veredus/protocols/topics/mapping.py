@@ -200,6 +200,14 @@ class TopicMap:
             del assigned[topic], self._chosen[topic]
             self._doubted.pop(topic, None)
 
+    def drop(self, server: str) -> None:
+        """A server turns out to be none: nothing is its own, and nobody is sent to it."""
+        for topic in self._topics.pop(server, {}):
+            self._lose(topic, server)
+        for topic in [*self._assigned.get(server, {})]:
+            self.withdraw(topic, server)
+        self._assigned.pop(server, None)
+
     def check(self) -> None:
         """The invariants of the module hold."""
         told = [(topic, server) for server in sorted(self._topics) for topic in self._topics[server]]

@@ -9,7 +9,7 @@ Source: seed 000, sections 3.1.6, 3.1.7 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from veredus.kernel.engine import Now
@@ -41,25 +41,29 @@ class Merging:
         self._servers = servers
         self._givings: dict[str, Giving] = {}
         self._keepings: dict[str, Keeping] = {}
-        self._merged: dict[str, None] = {}
-        """The incarnations of streams that were merged into one of this server's, as ids show them."""
+        self._merged: dict[str, bytes] = {}
+        """By the incarnation of a stream that was merged, as ids show it, that of this server's stream that took it."""
         self._failures: dict[tuple[str, str], tuple[str, tuple[str, int]]] = {}
         """By topic and keeper, why the last attempt to give it failed, and what the log has; the latest last."""
         self._pages: dict[str, PageTransfer] = {}
-        self._paged: dict[str, None] = {}
+        self._paged: dict[bytes, None] = {}
+        """The incarnations of this server's streams that took messages of a server from the page."""
 
     def begin(self) -> None:
         """Find what an earlier process had given and was not told of, and what it had taken over."""
         self._list("subscription.list", {"name": GIVEN}, self._found)
         self._list("sink.list", {}, self._found_sinks)
 
-    def is_merged(self, shown: str) -> bool:
-        """Whether the stream of which ids show this incarnation was merged into one of this server's."""
-        return shown in self._merged
+    def is_merged(self, shown: str, streams: Collection[bytes]) -> bool:
+        """Whether the stream of which ids show this incarnation was merged into one of these.
 
-    def is_paged(self, topic: str) -> bool:
-        """Whether a topic has messages of a server from the page, of which clients name ids of any form."""
-        return topic in self._paged
+        What took it may have been given on since, and another stream have its name: what it held is owed elsewhere.
+        """
+        return self._merged.get(shown) in streams
+
+    def is_paged(self, streams: Iterable[bytes]) -> bool:
+        """Whether one of these took messages of a server from the page, of which clients name ids of any form."""
+        return any(one in self._paged for one in streams)
 
     def _list(self, verb: str, arguments: dict[str, object], found: Callable[[list[Any], Now], None]) -> None:
         def answered(answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
@@ -76,7 +80,8 @@ class Merging:
             # Anybody may have made a sink of such a name: it is read as text.
             if one["sink"].startswith(SINK) and one["commit_id"] >= 0:
                 shown = one["sink"].removeprefix(SINK)[:SHOWN_SIZE]
-                self._note_merged(shown, [topic for topic, *_ in one["streams"]])
+                for incarnation in one["incarnations"].values():
+                    self._note_merged(shown, incarnation)
 
     def _found(self, listed: list[Any], now: Now) -> None:
         for one in listed:
@@ -200,18 +205,18 @@ class Merging:
 
     def _keep(self, topic: str, giver: str, incarnation: bytes, desk: Desk | None = None) -> Keeping:
         def over() -> None:
-            if keeping.is_committed:
-                self._note_merged(shown_of(incarnation), [topic])
+            if keeping.merged_into:
+                self._note_merged(shown_of(incarnation), keeping.merged_into)
             self._keepings.pop(topic, None)
 
         keeping = Keeping(desk or self._desk, topic, giver, incarnation, over, desk is not None)
         self._keepings[topic] = keeping
         return keeping
 
-    def _note_merged(self, shown: str, topics: Iterable[str]) -> None:
-        self._merged[shown] = None
+    def _note_merged(self, shown: str, into: bytes) -> None:
+        self._merged[shown] = into
         if is_of_page(shown):
-            self._paged.update(dict.fromkeys(topics))
+            self._paged[into] = None
 
     def _refuse(self, peer: int, said: str) -> None:
         self._desk.answer(peer, StatusWord.REFUSED, said.encode(errors="backslashreplace"))

@@ -42,8 +42,8 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
 from veredus.kernel.events import DeadlineReached
 
-from .announcements import Announcements, not_heard
-from .asked import IN_CONFLICT, WISHES, Key, Question, key_of
+from .announcements import Announcements, no_server, not_heard
+from .asked import IN_CONFLICT, WISHES, Key, Question, is_of_proxy, key_of
 from .conflicts import Conflicts
 from .exchange import Answer, Answered, Ask, Asked, Meet, no_member, note_no_member
 from .mapping import Conflict, TopicMap
@@ -158,14 +158,16 @@ class Proxy:
     # ── what peers say ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _asked(self, event: Asked) -> None:
-        peer, data = event.peer, event.data
-        principal = event.speaks_for or event.principal
+        peer, data, principal = event.peer, event.data, event.speaks_for or event.principal
         if event.speaks_for and not event.is_member:
             self._effects.append(note_no_member(event, "speak-for", "principal", event.speaks_for))
             self._say(peer, StatusWord.REFUSED, no_member(event.principal))
             return
         if event.why_not:
             self._say(peer, event.why_not_as, event.why_not)
+            return
+        if event.is_from_proxy:
+            self._say(peer, StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER, no_server(self.settings.proxy_id))
             return
         asked = plainly_asked(data)
         if asked is not None and len(data) <= _HEADER_SIZE_MAX + self.settings.body_size_max:
@@ -352,14 +354,14 @@ class Proxy:
             asked_ns = self._now.wall_ns - question.tries * self.settings.answer_ns
             since_ns, _ = self._silent.get(question.server, (asked_ns, 0))
             self._silent[question.server] = (since_ns, self._now.monotonic_ns)
-        if question.conflict is not None:
-            self._end_merge(question.conflict)
-        else:
-            self._say_unavailable(question)
+        self._say_unavailable(question)
 
     def _answered(self, token: int, data: bytes) -> None:
         question = self._questions.pop(token, None)
         if question is None:
+            return
+        if is_of_proxy(data):
+            self._drop(question)
             return
         self._heard_ns[question.server] = self._now.monotonic_ns
         if self._silent:
@@ -377,6 +379,17 @@ class Proxy:
             self._answered_in_conflict(question, data)
         else:
             self._answer(question, data)
+
+    def _drop(self, question: Question) -> None:
+        """A proxy has answered, maybe this one itself, at what was taken for the address of a server."""
+        server = question.server
+        if server in self.topics:
+            self._effects.append(Note("warning", "no-server-but-proxy", {"server": server}))
+            self._announcements.note_proxy(server, self._now.monotonic_ns)
+            self.topics.drop(server)
+            self._conflicts.hear((), self.topics.has)
+            self._unheard += [listed for listed in self.settings.servers if listed == server]
+        self._put_off(question, f"{no_server(server)}: try again, and set topics.id of the server that says so")
 
     def _answered_in_conflict(self, question: Question, data: bytes) -> None:
         """One of several servers that claim the topic, or may have it, has answered."""
@@ -444,6 +457,9 @@ class Proxy:
             del self._newest[key]
 
     def _put_off(self, question: Question, text: str) -> None:
+        if question.conflict is not None:
+            self._end_merge(question.conflict)
+            return
         self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, text))
 
     def _say_unavailable(self, question: Question) -> None:

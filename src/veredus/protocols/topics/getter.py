@@ -1,0 +1,86 @@
+"""One client on one topic, as a server sees it that hands out messages: what it asked, and what waits for it."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from veredus.delivery.settlement import Range
+from veredus.streams import exchange as x
+from veredus.streams.facts import Origin
+from veredus.streams.lives import Lives
+
+from .messages import Get, GetMany, Subscribe, Unsubscribe
+from .pushed import Gap, Message
+
+CREDIT_SIZE = 64 << 10
+"""How many bytes of messages wait here for one client at most, and one frame more."""
+
+Question: TypeAlias = Subscribe | Unsubscribe | Get | GetMany
+
+
+class Asking(NamedTuple):
+    """A question, and whoever is to be answered."""
+
+    peer: int
+    question: Question
+
+
+@dataclass(slots=True)
+class Getter:
+    """One client on one topic, as one principal."""
+
+    session: int
+    topic: str
+    client: str
+    principal: str
+    asked: deque[Asking] = field(default_factory=deque)
+    """The first one is being worked on."""
+    is_beginning: bool = False
+    """Whether it is about to work on one question after the other, as far as they can be answered at once."""
+    grant: x.GrantSubscription | None = None
+    lives: Lives = field(default_factory=partial(Lives.of, b""))
+    """Those of the stream, once it is granted."""
+    is_removing: bool = False
+    settling: tuple[Range, ...] = ()
+    """The ranges of sequences that are being settled."""
+    origins: dict[str, list[Origin]] = field(default_factory=dict)
+    """By incarnation, as ids show it: what of it may still be named, and where that lies here."""
+    done: tuple[Range, ...] = ()
+    """What is settled, as far as the streams floor has said."""
+    position: int = 0
+    """Everything below it was pushed, or is not there, or comes behind what is above it."""
+    messages: deque[Message | Gap] = field(default_factory=deque)
+    freed_size: int = 0
+    """Credit that is free and was not given back yet: half of all of it at once."""
+    credit: int = 0
+    """As the streams floor has it: it pushes while there is some."""
+    credit_size: int = CREDIT_SIZE
+    """How much of it there is when nothing waits."""
+    has_caught_up: bool = False
+    """Whether nothing lies behind what was pushed: then what comes is pushed at once."""
+    gap_told: tuple[int, int] = (0, 0)
+    """Where what it missed and was told last begins, and how often it was told."""
+
+    @property
+    def asker(self) -> int:
+        """Who is to be answered next, 0 for nobody."""
+        return self.asked[0].peer if self.asked else 0
+
+    @property
+    def streams(self) -> tuple[bytes, ...]:
+        """The incarnation of the stream that is there, and the lives of those of its name that were removed."""
+        return () if self.grant is None else (self.grant.stream_incarnation, *self.grant.removed)
+
+    def tell_gap(self, gap: Gap) -> int:
+        """It is about to be told what it missed; how often it was, with this time."""
+        sequence, count = self.gap_told
+        self.gap_told = gap.sequence, count + 1 if sequence == gap.sequence else 1
+        return self.gap_told[1]
+
+    @property
+    def next_sequence(self) -> int:
+        """Everything below it is done with."""
+        return self.messages[0].sequence if self.messages else self.position
