@@ -97,7 +97,7 @@ def test_an_exception_that_ends_a_block_says_what_is_not_published(node: Embedde
 def test_who_is_interrupted_while_a_node_closes_is_told_of_what_is_in_doubt_by_the_next_close(
     monkeypatch: pytest.MonkeyPatch, is_own: bool
 ) -> None:
-    monkeypatch.setattr("veredus.client.node.FINISH_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("veredus.client.pending.FINISH_TIMEOUT_S", 1.0)
     embedded = veredus.embedded()
     node = embedded if is_own else veredus.connect(embedded.served.address)
     publisher = node.publisher("s", source="a")

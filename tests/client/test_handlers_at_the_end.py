@@ -223,8 +223,8 @@ UNCONFIRMED = """
 import atexit
 atexit.register(lambda: goodbye())
 import sys, veredus
-from veredus.client import late
-late.FINISH_TIMEOUT_S = 0.2
+from veredus.client import pending
+pending.FINISH_TIMEOUT_S = 0.2
 node = veredus.connect(sys.argv[1])
 publisher = node.publisher(sys.argv[2], source="a")
 

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -22,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 from veredus.kernel.errors import Misuse
 from veredus.kernel.last import act_last, be_over
 
-from .loops import Begun, known_loop, park_all
-from .pending import FINISH_TIMEOUT_S, connections, say_pending, say_untold
+from .loops import Begun, known_loop, park_all, shared_loop
+from .pending import connections, patience, say_lost, untold
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -92,20 +93,16 @@ def _finish(then: Callable[[], None] = lambda: None) -> None:
     late = sys.modules.get(f"{__package__}.late")  # nobody publishes where it is not there
     if late is not None:
         late.confirm_from_now_on()
+    closed = untold.copy()
     mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
-    for connection in list(connections):
+    for connection in connections - set(closed.values()):
         mine.setdefault(connection.loop, []).append(connection)
     try:
-        while mine:
-            loop = next(iter(mine))
-            say_pending(_finish_in(loop, mine[loop]))
-            del mine[loop]
-        say_untold()
-    except BaseException:
-        # A handler of the program's has raised it, and nobody waits any more.
-        say_pending([words for those in mine.values() for each in those for words in each.left()])
-        raise
+        for loop, those in mine.items():
+            _finish_in(loop, those)
+        _await_closings(list(closed))
     finally:
+        say_lost(chain(closed.values(), *mine.values()))
         for stop in list(to_stop):
             with suppress(Exception):  # the next one is to be stopped, too
                 stop()
@@ -114,46 +111,40 @@ def _finish(then: Callable[[], None] = lambda: None) -> None:
             signal.signal(number, handler)
 
 
-def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> list[str]:
-    """Finish what hangs on these connections of one loop; what is pending then, in words."""
+def _await_closings(closings: list[Begun[None]]) -> None:
+    """Wait until these are over, which finish their connections themselves."""
+    end_s = time.monotonic() + patience.left_s + _LATE_S
+    for closing in closings:
+        shared_loop().start(closing)
+        while not (closing.wait(_LOOK_S) or _interrupts or time.monotonic() >= end_s):
+            pass
+
+
+def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
+    """Finish what hangs on these connections of one loop."""
     thread = known_loop()
     if thread is not None and thread.loop is loop:
-        return thread.run(partial(_finish_all, mine, is_inside_alone=True))
-    begun = Begun(loop, partial(_finish_all, mine, is_inside_alone=loop.is_running()))
+        thread.run(partial(_finish_all, mine, is_shared=True))
+        return
+    begun = Begun(loop, partial(_finish_all, mine, is_shared=False))
     with suppress(RuntimeError):  # another thread has closed it meanwhile, or begun to run it
         if loop.is_running():
             loop.call_soon_threadsafe(begun.start)
-            begun.wait(FINISH_TIMEOUT_S + _LATE_S)
+            begun.wait(patience.left_s + _LATE_S)
         elif not loop.is_closed():
             begun.start()
             loop.run_until_complete(begun.is_well())
-    if begun.is_over and not begun.has_failed:
-        return begun.result()
-    return list(chain.from_iterable(each.left() for each in mine))
 
 
-async def _finish_all(mine: list[Connection], is_inside_alone: bool) -> list[str]:
-    """What is pending in the end, in words. Whoever nobody can use any more is closed: those to nodes of this process,
-    and all of a loop that nobody runs.
+async def _finish_all(mine: list[Connection], is_shared: bool) -> None:
+    """Finish them; those that nobody can use any more are closed: to nodes of this process, and of the program's own
+    loops.
     """
-    pending = await _pending_of(mine)
+    finishing = {asyncio.ensure_future(connection.finish()) for connection in mine}
+    while finishing and not _interrupts:
+        finishing = (await asyncio.wait(finishing, timeout=_LOOK_S))[1]
+    for each in finishing:
+        each.cancel()
     for connection in mine:
-        if connection.is_inside or not is_inside_alone:
+        if connection.is_inside or not is_shared:
             await connection.close(Misuse("closed", "the program has come to its end, and this was closed"))
-    return pending
-
-
-async def _pending_of(mine: list[Connection]) -> list[str]:
-    loop = asyncio.get_running_loop()
-    finishing = loop.create_task(_finished(mine, FINISH_TIMEOUT_S))
-    while not (finishing.done() or _interrupts):
-        await asyncio.wait((finishing,), timeout=_LOOK_S)
-    if finishing.done():
-        return finishing.result()
-    finishing.cancel()
-    await asyncio.wait((finishing,))
-    return await _finished(mine, 0.0)
-
-
-async def _finished(mine: list[Connection], timeout_s: float) -> list[str]:
-    return list(chain.from_iterable(await asyncio.gather(*(each.finish(timeout_s) for each in mine))))
