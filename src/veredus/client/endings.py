@@ -13,6 +13,7 @@ import signal
 import sys
 import threading
 import time
+from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -51,6 +52,8 @@ def watch_end() -> None:
         util = sys.modules.get("multiprocessing.util")
         if util is not None and _is_forked_child():
             util.Finalize(None, _end_child, exitpriority=_LAST)
+        elif not isinstance(threading.main_thread(), threading._MainThread):  # type: ignore[attr-defined]
+            start_new_thread(_end_forked_thread, ())
         _watched.add(os.getpid())
 
 
@@ -82,6 +85,23 @@ def _hear(number: int, _frame: FrameType | None) -> None:
 def _end_child() -> None:
     be_over()
     _finish()
+
+
+def _end_forked_thread() -> None:
+    """End this child, which was forked in a thread, as Python ends a program: nobody else does when that thread ends,
+    and any other, also of a library, would keep the process for ever.
+    """
+    threading.main_thread().join()
+    executors = sys.modules.get("concurrent.futures.thread")
+    if executors is not None:
+        executors._python_exit()
+    while others := [thread for thread in threading.enumerate() if not thread.daemon]:
+        for thread in others:
+            thread.join()
+    try:
+        _end_child()
+    finally:
+        os._exit(0)  # what Python's own threads leave it with
 
 
 def _end() -> None:
