@@ -191,3 +191,55 @@ def test_what_an_interrupted_close_lost_is_named_once_however_often_it_is_interr
     assert f"not confirmed 3 publications (stream {stream!r}" in told
     assert len(named_in(told)) == 1, told
     assert count == 1 or time.monotonic() - interrupted_s < 4.0
+
+
+OTHER_THREAD = """
+import atexit
+atexit.register(lambda: goodbye())
+import sys, threading, veredus
+
+def publish():
+    may_go_on.wait()
+    for use in lambda: publisher.publish("k", b""), lambda: publisher.publish_many(["k"], [b""]):
+        try:
+            use()
+        except veredus.Misuse as error:
+            print(error.code, "only the thread that ends it" in str(error))
+
+def goodbye():
+    may_go_on.set()
+    thread.join()
+    print(publisher.number)
+
+publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2])
+publisher.publish("k", b"")
+may_go_on, thread = threading.Event(), threading.Thread(target=publish, daemon=True)
+thread.start()
+"""
+
+
+def test_what_another_thread_publishes_behind_the_end_is_refused_and_not_published(node: Embedded, stream: str) -> None:
+    done = ended([sys.executable, "-c", OTHER_THREAD, node.served.address, stream], life_s=LIFE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "closed True\nclosed True\n1\n", "")
+
+
+OPENED_LAST = """
+import atexit
+atexit.register(lambda: goodbye())
+import sys
+{early}
+
+def goodbye():
+    import veredus
+    publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2])
+    print(publisher.publish("k", b""), publisher.taken_number)
+    print(publisher.publish_many(["k"] * 2, [b""] * 2), publisher.taken_number)
+"""
+
+
+@pytest.mark.parametrize("early", ["import veredus", "import threading"], ids=["imported before", "imported there"])
+def test_what_is_opened_behind_the_end_and_not_closed_is_published(node: Embedded, stream: str, early: str) -> None:
+    node.streams.create(stream)
+    done = ended([sys.executable, "-c", OPENED_LAST.format(early=early), node.served.address, stream], life_s=LIFE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1 1\n3 3\n", "")
+    assert node.streams.show(stream)["head"] == 3

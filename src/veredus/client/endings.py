@@ -48,7 +48,6 @@ to_stop: dict[Callable[[], None], None] = {}
 def watch_end() -> None:
     """See to the end of this process, once."""
     if os.getpid() not in _watched:
-        act_last(_end)
         util = sys.modules.get("multiprocessing.util")
         if util is not None and _is_forked_child():
             util.Finalize(None, _end_child, exitpriority=_LAST)
@@ -106,6 +105,9 @@ def _end_forked_thread() -> None:
 
 def _end() -> None:
     _finish(park_all)
+
+
+act_last(_end)
 
 
 def _finish(then: Callable[[], None] = lambda: None) -> None:
