@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 import veredus
+from tests.client.cutter import Cutter
 from tests.client.unwritable import Unwritable
 from veredus.client.embedded import Embedded
 from veredus.client.ends import Publisher
@@ -138,3 +139,19 @@ def test_what_is_closed_tells_each_call_anew_and_of_no_call_before(node: Embedde
     )
     for call in calls:
         assert told(call) == told(call)
+
+
+def test_while_a_program_goes_on_its_publishers_close_in_a_time_of_their_own(
+    node: Embedded, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veredus.client.pending.FINISH_TIMEOUT_S", 0.1)
+    with Cutter(node.served.address) as cutter, veredus.connect(cutter.address) as far:
+        publisher = far.publisher(stream)
+        cutter.is_open = False
+        cutter.cut()
+        publisher.publish("k", b"")
+        reopening = threading.Timer(0.5, lambda: setattr(cutter, "is_open", True))
+        reopening.start()
+        publisher.close()
+        assert publisher.taken_number == 1
+        reopening.join()

@@ -56,7 +56,7 @@ def say_pending(pending: Iterable[str], why: str) -> None:
 
 def say_lost(closed: Iterable[Connection] = ()) -> None:
     """Say what was lost as the program ends, and was not said yet; `closed` are those that the end itself closed."""
-    for connection in dict.fromkeys((*closed, *connections, *untold.values())):
+    for connection in dict.fromkeys((*closed, *connections)):
         connection.say_lost("the program ends")
 
 
