@@ -47,6 +47,7 @@ LEAVES_A_THREAD = """
 """
 HAS_AN_EXECUTOR = """
     from concurrent.futures import ThreadPoolExecutor
+    global executor
     executor = ThreadPoolExecutor(1)
     executor.submit(lambda: time.sleep(0.5) or publisher.publish("k", b"1000"))
 """

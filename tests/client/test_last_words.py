@@ -243,3 +243,46 @@ def test_what_is_opened_behind_the_end_and_not_closed_is_published(node: Embedde
     done = ended([sys.executable, "-c", OPENED_LAST.format(early=early), node.served.address, stream], life_s=LIFE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "1 1\n3 3\n", "")
     assert node.streams.show(stream)["head"] == 3
+
+
+SPENT = (
+    MANY.format(each=PUBLISHED)
+    + """
+@atexit.register
+def earlier():
+    print("ready", flush=True)
+    sys.stdin.readline()
+    publisher.publish("k", b"")
+"""
+)
+
+
+def test_what_the_end_has_waited_for_in_vain_its_last_handlers_do_not_wait_for(
+    node: Embedded, stream: str
+) -> None:
+    said, told = told_without_a_node(node, SPENT, stream)
+    assert float(said.split()[1]) < 0.7
+    last = named_in(told)[-1]
+    assert "not confirmed 101 publications (" in last
+
+
+def test_what_an_interrupted_close_can_still_send_is_sent(node: Embedded, stream: str) -> None:
+    with (
+        Cutter(node.served.address) as cutter,
+        Child([sys.executable, "-c", TORN, cutter.address, stream], life_s=LIFE_S, **PIPES) as child,
+    ):
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        cutter.is_open = False
+        cutter.cut()
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"closes\n"
+        time.sleep(0.5)
+        child.send_signal(signal.SIGINT)
+        time.sleep(0.5)
+        cutter.is_open = True
+        told = child.communicate()[1].decode()
+    assert named_in(told) == []
+    assert node.streams.show(stream)["head"] == 3

@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import threading
-import time
 from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from veredus.kernel.errors import Misuse
 from veredus.kernel.last import act_last, be_over
 
-from .loops import Begun, known_loop, park_all, shared_loop
+from .loops import Begun, known_loop, park_all
 from .pending import connections, patience, say_lost, untold
 
 if TYPE_CHECKING:
@@ -115,31 +114,20 @@ def _finish(then: Callable[[], None] = lambda: None) -> None:
     late = sys.modules.get(f"{__package__}.late")  # nobody publishes where it is not there
     if late is not None:
         late.confirm_from_now_on()
-    closed = untold.copy()
     mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
-    for connection in connections - set(closed.values()):
+    for connection in connections.copy():
         mine.setdefault(connection.loop, []).append(connection)
     try:
         for loop, those in mine.items():
             _finish_in(loop, those)
-        _await_closings(list(closed))
     finally:
-        say_lost(chain(closed.values(), *mine.values()))
+        say_lost((*untold.values(), *chain.from_iterable(mine.values())))
         for stop in list(to_stop):
             with suppress(Exception):  # the next one is to be stopped, too
                 stop()
         then()
         for number, handler in _afterwards.items():
             signal.signal(number, handler)
-
-
-def _await_closings(closings: list[Begun[None]]) -> None:
-    """Wait until these are over, which finish their connections themselves."""
-    end_s = time.monotonic() + patience.left_s + _LATE_S
-    for closing in closings:
-        shared_loop().start(closing)
-        while not (closing.wait(_LOOK_S) or _interrupts or time.monotonic() >= end_s):
-            pass
 
 
 def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:

@@ -55,7 +55,7 @@ def say_pending(pending: Iterable[str], why: str) -> None:
 
 
 def say_lost(closed: Iterable[Connection] = ()) -> None:
-    """Say what was lost as the program ends, and was not said yet; `closed` are those that the end itself closed."""
+    """Say what was lost as the program ends, and was not said yet; `closed` are some that are not open any more."""
     for connection in dict.fromkeys((*closed, *connections)):
         connection.say_lost("the program ends")
 
