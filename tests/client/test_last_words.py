@@ -257,9 +257,7 @@ def earlier():
 )
 
 
-def test_what_the_end_has_waited_for_in_vain_its_last_handlers_do_not_wait_for(
-    node: Embedded, stream: str
-) -> None:
+def test_what_the_end_has_waited_for_in_vain_its_last_handlers_do_not_wait_for(node: Embedded, stream: str) -> None:
     said, told = told_without_a_node(node, SPENT, stream)
     assert float(said.split()[1]) < 0.7
     last = named_in(told)[-1]
