@@ -11,6 +11,7 @@ from collections.abc import Callable
 import pytest
 
 import veredus
+from tests.client.cutter import Cutter
 from tests.client.unwritable import Unwritable
 from veredus.client.embedded import Embedded
 from veredus.client.ends import Publisher
@@ -97,7 +98,7 @@ def test_an_exception_that_ends_a_block_says_what_is_not_published(node: Embedde
 def test_who_is_interrupted_while_a_node_closes_is_told_of_what_is_in_doubt_by_the_next_close(
     monkeypatch: pytest.MonkeyPatch, is_own: bool
 ) -> None:
-    monkeypatch.setattr("veredus.client.node.FINISH_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("veredus.client.pending.FINISH_TIMEOUT_S", 1.0)
     embedded = veredus.embedded()
     node = embedded if is_own else veredus.connect(embedded.served.address)
     publisher = node.publisher("s", source="a")
@@ -138,3 +139,19 @@ def test_what_is_closed_tells_each_call_anew_and_of_no_call_before(node: Embedde
     )
     for call in calls:
         assert told(call) == told(call)
+
+
+def test_while_a_program_goes_on_its_publishers_close_in_a_time_of_their_own(
+    node: Embedded, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veredus.client.pending.FINISH_TIMEOUT_S", 0.1)
+    with Cutter(node.served.address) as cutter, veredus.connect(cutter.address) as far:
+        publisher = far.publisher(stream)
+        cutter.is_open = False
+        cutter.cut()
+        publisher.publish("k", b"")
+        reopening = threading.Timer(0.5, lambda: setattr(cutter, "is_open", True))
+        reopening.start()
+        publisher.close()
+        assert publisher.taken_number == 1
+        reopening.join()

@@ -66,8 +66,8 @@ def test_what_is_pending_in_a_loop_that_was_not_closed_is_sent(node: Embedded, s
 LOST = (
     MAIN
     + """
-from veredus.client import endings
-endings.FINISH_TIMEOUT_S = 0.2
+from veredus.client import endings, pending
+pending.FINISH_TIMEOUT_S = 0.2
 {runs}
 print("ready", flush=True)
 sys.stdin.readline()
@@ -126,3 +126,39 @@ def test_what_cannot_be_sent_is_named_once(node: Embedded, stream: str, program:
         assert len(named) == 1
         assert f"{why}, and the node has not confirmed" in named[0]
         assert f"(stream {stream!r}, source 'a', the last number is 2)" in named[0]
+
+
+GOES_ON = """
+import atexit, time
+
+@atexit.register
+def goodbye():
+    time.sleep(0.3)
+    print(numbers[-1] - node_has_confirmed(), {str(error) for error in errors})
+
+import asyncio, sys, threading, veredus
+loop, numbers, errors = asyncio.new_event_loop(), [0], []
+
+async def main():
+    global publisher
+    publisher = await (await veredus.connect_async(sys.argv[1])).publisher(sys.argv[2], source="a")
+    while True:
+        try:
+            numbers.append(publisher.publish_nowait("k", b"x"))
+        except veredus.VeredusError as error:
+            errors.append(error)
+        await asyncio.sleep(0.001)
+
+def node_has_confirmed():
+    return publisher.taken_number
+
+threading.Thread(target=lambda: loop.run_until_complete(main()), daemon=True).start()
+time.sleep(0.5)
+"""
+
+
+def test_what_a_daemon_thread_goes_on_publishing_behind_the_end_is_refused(node: Embedded, stream: str) -> None:
+    done = ended([sys.executable, "-c", GOES_ON, node.served.address, stream], life_s=LIFE_S)
+    lost, errors = done.stdout.split(maxsplit=1)
+    assert (done.returncode, errors) == (0, "{'the program has come to its end, and this was closed [closed]'}\n")
+    assert (f"not confirmed {lost} publication" in done.stderr) == (lost != "0")  # just as it was closed

@@ -81,8 +81,8 @@ def test_one_that_ends_with_a_publication_that_cannot_be_encoded_has_published_a
 
 LOST = """
 import sys, veredus
-from veredus.client import endings
-endings.FINISH_TIMEOUT_S = 0.2
+from veredus.client import endings, pending
+pending.FINISH_TIMEOUT_S = 0.2
 node = veredus.connect({address!r})
 publisher = node.publisher({stream!r}{options})
 print("ready", flush=True)
@@ -107,8 +107,8 @@ def test_one_whose_node_is_gone_says_what_it_lost(node: Embedded, stream: str) -
 
 INTERRUPTED = """
 import sys, veredus
-from veredus.client import endings
-endings.FINISH_TIMEOUT_S = 60.0
+from veredus.client import endings, pending
+pending.FINISH_TIMEOUT_S = 60.0
 own = veredus.embedded()
 publisher = veredus.connect({address!r}).publisher({stream!r})
 print(own.served.address.removeprefix("unix://"), flush=True)
@@ -144,9 +144,8 @@ def test_one_that_is_interrupted_as_it_ends_says_what_it_lost_and_stops_its_node
 
 WITHOUT_A_NODE = """
 import asyncio, signal, sys, veredus
-from veredus.client import endings, node as nodes, pending
-endings.FINISH_TIMEOUT_S = nodes.FINISH_TIMEOUT_S = 60.0
-pending.UNTOLD_S = 0.2
+from veredus.client import endings, pending
+pending.FINISH_TIMEOUT_S = 60.0
 """
 A_HANDLER_RAISES = (
     WITHOUT_A_NODE
@@ -162,8 +161,7 @@ endings.known_loop().call(lambda: print("ends", flush=True))
 CLOSED = (
     WITHOUT_A_NODE
     + """
-nodes.FINISH_TIMEOUT_S = 2.0
-pending.UNTOLD_S = 10.0
+pending.FINISH_TIMEOUT_S = 2.0
 node = veredus.connect({address!r})
 publisher = node.publisher({stream!r})
 print("ready", flush=True)
@@ -234,7 +232,7 @@ def test_so_does_one_with_asyncio(node: Embedded, stream: str) -> None:
 def test_a_node_that_is_closed_and_cannot_send_raises_what_is_in_doubt(
     node: Embedded, stream: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("veredus.client.node.FINISH_TIMEOUT_S", 0.1)
+    monkeypatch.setattr("veredus.client.pending.FINISH_TIMEOUT_S", 0.1)
     with Cutter(node.served.address) as cutter:
         far = veredus.connect(cutter.address)
         publisher = far.publisher(stream, source="s")

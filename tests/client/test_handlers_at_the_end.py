@@ -223,8 +223,8 @@ UNCONFIRMED = """
 import atexit
 atexit.register(lambda: goodbye())
 import sys, veredus
-from veredus.client import late
-late.FINISH_TIMEOUT_S = 0.2
+from veredus.client import pending
+pending.FINISH_TIMEOUT_S = 0.2
 node = veredus.connect(sys.argv[1])
 publisher = node.publisher(sys.argv[2], source="a")
 
@@ -334,3 +334,38 @@ def test_what_hangs_on_a_loop_that_nobody_runs_says_so_behind_the_end(node: Embe
     code, said, told = said_by(TOO_LATE_IN_A_LOOP, node.served.address, stream)
     assert (code, told) == (0, "")
     assert said.splitlines() == ["other-loop", "closed"]
+
+
+EMBEDDED_FIRST = """
+import asyncio, atexit{early}
+import veredus
+
+def goodbye():
+    try:
+        {opens}
+    except veredus.Misuse as error:
+        print(error)
+{late}
+"""
+OPENS = """with veredus.embedded() as node, node.publisher("s") as publisher:
+            print(publisher.wait(publisher.publish("k", b"x")).sequence)"""
+OPENS_WITH_ASYNCIO = """
+        async def main():
+            async with veredus.embedded_async() as node, node.publisher("s") as publisher:
+                print((await publisher.wait(await publisher.publish("k", b"x"))).sequence)
+        asyncio.run(main())"""
+
+
+@pytest.mark.parametrize("opens", [OPENS, OPENS_WITH_ASYNCIO], ids=["blocking", "asyncio"])
+def test_a_handler_may_be_the_first_to_open_an_embedded_node(opens: str) -> None:
+    program = EMBEDDED_FIRST.format(early="", opens=opens, late="atexit.register(goodbye)")
+    # Python 3.12 starts no thread there.
+    words = "the program has come to its end: it can open no further embedded node [closed]"
+    assert said_by(program) == (0, words + "\n" if sys.version_info >= (3, 12) else "1\n", "")
+
+
+@pytest.mark.parametrize("opens", [OPENS, OPENS_WITH_ASYNCIO], ids=["blocking", "asyncio"])
+def test_one_that_was_registered_before_the_import_is_told_that_it_cannot(opens: str) -> None:
+    program = EMBEDDED_FIRST.format(early="; atexit.register(lambda: goodbye())", opens=opens, late="")
+    words = "the program has come to its end: it can open no further embedded node [closed]"
+    assert said_by(program) == (0, words + "\n", "")

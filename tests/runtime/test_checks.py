@@ -88,3 +88,18 @@ def test_a_check_that_fails_is_answered_and_the_next_one_is_done() -> None:
         checks.close()
 
     run(story)
+
+
+def test_where_no_thread_can_be_started_it_is_checked_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    def start(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    async def story() -> None:
+        answers: asyncio.Queue[object] = asyncio.Queue()
+        checks = Checks(asyncio.get_running_loop(), "checks", 1, 100)
+        checks.ask(VICTIM, lambda: 7, answers.put_nowait, lambda: True)
+        assert await answers.get() == 7
+        checks.close()
+
+    monkeypatch.setattr("veredus.runtime.checks.Thread.start", start)
+    run(story)

@@ -164,7 +164,7 @@ class Node(Blocking):
             return
         # What a signal's handler raises meanwhile ends the wait alone: who closes again waits again, and is told.
         closing = self._closing = self._closing or Begun(self._thread.loop, self._node.close)
-        untold[closing] = None
+        untold[closing] = self._node.connection
         self._thread.see_to(closing)
         self._closing = None
         untold.pop(closing, None)

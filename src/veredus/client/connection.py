@@ -46,7 +46,7 @@ from veredus.runtime.clocks import read_clocks
 from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT
 from .loops import check_loop
-from .pending import FINISH_STEP_S, FINISH_TIMEOUT_S, connections, let_go_of_lost, say_pending
+from .pending import FINISH_STEP_S, connections, let_go_of_lost, patience, say_pending
 from .requests import Requests
 from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket, said_of_silence
 
@@ -146,8 +146,10 @@ class Connection:
         self._reason = "the connection was not accepted in time"
         self._sends: list[Octets] = []
         self._is_send_scheduled = False
+        self.unconfirmed: list[str] = []
+        """What the node had not confirmed when this was closed, in words."""
         self._said: list[str] = []
-        """What was not confirmed when the loop was about to end, and was said then."""
+        """What was not confirmed, and was said."""
 
     # ── open, close ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -178,13 +180,14 @@ class Connection:
             self.handle(LeaveRequested())
         self._end(self.failure)
 
-    async def finish(self, timeout_s: float) -> list[str]:
-        """Send what is pending, and wait for it so long; what is pending then, in words."""
-        end_s = self._loop.time() + timeout_s
-        while True:
-            pending = [words for attachment in list(self._attachments.values()) if (words := attachment.finish())]
-            if not pending or self._loop.time() >= end_s:
-                return pending
+    async def finish(self) -> None:
+        """Send what is pending, and wait for it while there is patience."""
+        began_s = time.monotonic()
+        end_s = began_s + patience.left_s
+        while [attachment for attachment in list(self._attachments.values()) if attachment.finish()]:
+            if time.monotonic() >= end_s:
+                patience.spend(began_s)
+                return
             await asyncio.sleep(FINISH_STEP_S)
 
     def check_loop(self) -> None:
@@ -198,10 +201,15 @@ class Connection:
         """The loop in which it lives."""
         return self._loop
 
-    def left(self) -> list[str]:
-        """What the node has not confirmed, in words, where nobody can finish this any more; in any thread."""
-        pending = [each.pending() for each in list(self._attachments.values())]
-        return [words for words in pending if words and words not in self._said]
+    def _left(self) -> list[str]:
+        """What the node has not confirmed, in words; in any thread."""
+        return [words for each in list(self._attachments.values()) if (words := each.pending())]
+
+    def say_lost(self, why: str) -> None:
+        """Say what the node has not confirmed, each loss once, where nobody can finish this any more; in any thread."""
+        lost = self._left() or self.unconfirmed  # in this order: it may be closed meanwhile
+        say_pending([words for words in lost if words not in self._said], why)
+        self._said += lost
 
     async def _keep_to_the_end(self) -> None:
         try:
@@ -209,8 +217,8 @@ class Connection:
         except asyncio.CancelledError:
             if self.failure is None:
                 # Nobody has closed this: the loop is about to end, and waits for its tasks.
-                self._said = await self.finish(FINISH_TIMEOUT_S)
-                say_pending(self._said)
+                await self.finish()
+                self.say_lost("the program ends")
             raise
         except Exception as error:  # noqa: BLE001  # it is said, whatever it is
             # Nobody makes another link now: whoever waits is told.
@@ -219,6 +227,7 @@ class Connection:
 
     def _end(self, error: VeredusError) -> None:
         self.failure = error
+        self.unconfirmed = self.unconfirmed or self._left()
         for attachment in list(self._attachments.values()):
             attachment.fail(error)
         self._attachments.clear()

@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import threading
+from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
@@ -23,7 +24,7 @@ from veredus.kernel.errors import Misuse
 from veredus.kernel.last import act_last, be_over
 
 from .loops import Begun, known_loop, park_all
-from .pending import FINISH_TIMEOUT_S, connections, say_pending, say_untold
+from .pending import connections, patience, say_lost, untold
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -46,10 +47,11 @@ to_stop: dict[Callable[[], None], None] = {}
 def watch_end() -> None:
     """See to the end of this process, once."""
     if os.getpid() not in _watched:
-        act_last(_end)
         util = sys.modules.get("multiprocessing.util")
         if util is not None and _is_forked_child():
             util.Finalize(None, _end_child, exitpriority=_LAST)
+        elif not isinstance(threading.main_thread(), threading._MainThread):  # type: ignore[attr-defined]
+            start_new_thread(_end_forked_thread, ())
         _watched.add(os.getpid())
 
 
@@ -83,8 +85,28 @@ def _end_child() -> None:
     _finish()
 
 
+def _end_forked_thread() -> None:
+    """End this child, which was forked in a thread, as Python ends a program: nobody else does when that thread ends,
+    and any other, also of a library, would keep the process for ever.
+    """
+    threading.main_thread().join()
+    executors = sys.modules.get("concurrent.futures.thread")
+    if executors is not None:
+        executors._python_exit()
+    while others := [thread for thread in threading.enumerate() if not thread.daemon]:
+        for thread in others:
+            thread.join()
+    try:
+        _end_child()
+    finally:
+        os._exit(0)  # what Python's own threads leave it with
+
+
 def _end() -> None:
     _finish(park_all)
+
+
+act_last(_end)
 
 
 def _finish(then: Callable[[], None] = lambda: None) -> None:
@@ -93,19 +115,13 @@ def _finish(then: Callable[[], None] = lambda: None) -> None:
     if late is not None:
         late.confirm_from_now_on()
     mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
-    for connection in list(connections):
+    for connection in connections.copy():
         mine.setdefault(connection.loop, []).append(connection)
     try:
-        while mine:
-            loop = next(iter(mine))
-            say_pending(_finish_in(loop, mine[loop]))
-            del mine[loop]
-        say_untold()
-    except BaseException:
-        # A handler of the program's has raised it, and nobody waits any more.
-        say_pending([words for those in mine.values() for each in those for words in each.left()])
-        raise
+        for loop, those in mine.items():
+            _finish_in(loop, those)
     finally:
+        say_lost((*untold.values(), *chain.from_iterable(mine.values())))
         for stop in list(to_stop):
             with suppress(Exception):  # the next one is to be stopped, too
                 stop()
@@ -114,46 +130,31 @@ def _finish(then: Callable[[], None] = lambda: None) -> None:
             signal.signal(number, handler)
 
 
-def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> list[str]:
-    """Finish what hangs on these connections of one loop; what is pending then, in words."""
+def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
+    """Finish what hangs on these connections of one loop."""
     thread = known_loop()
     if thread is not None and thread.loop is loop:
-        return thread.run(partial(_finish_all, mine, is_inside_alone=True))
-    begun = Begun(loop, partial(_finish_all, mine, is_inside_alone=loop.is_running()))
+        thread.run(partial(_finish_all, mine, is_shared=True))
+        return
+    begun = Begun(loop, partial(_finish_all, mine, is_shared=False))
     with suppress(RuntimeError):  # another thread has closed it meanwhile, or begun to run it
         if loop.is_running():
             loop.call_soon_threadsafe(begun.start)
-            begun.wait(FINISH_TIMEOUT_S + _LATE_S)
+            begun.wait(patience.left_s + _LATE_S)
         elif not loop.is_closed():
             begun.start()
             loop.run_until_complete(begun.is_well())
-    if begun.is_over and not begun.has_failed:
-        return begun.result()
-    return list(chain.from_iterable(each.left() for each in mine))
 
 
-async def _finish_all(mine: list[Connection], is_inside_alone: bool) -> list[str]:
-    """What is pending in the end, in words. Whoever nobody can use any more is closed: those to nodes of this process,
-    and all of a loop that nobody runs.
+async def _finish_all(mine: list[Connection], is_shared: bool) -> None:
+    """Finish them; those that nobody can use any more are closed: to nodes of this process, and of the program's own
+    loops.
     """
-    pending = await _pending_of(mine)
+    finishing = {asyncio.ensure_future(connection.finish()) for connection in mine}
+    while finishing and not _interrupts:
+        finishing = (await asyncio.wait(finishing, timeout=_LOOK_S))[1]
+    for each in finishing:
+        each.cancel()
     for connection in mine:
-        if connection.is_inside or not is_inside_alone:
+        if connection.is_inside or not is_shared:
             await connection.close(Misuse("closed", "the program has come to its end, and this was closed"))
-    return pending
-
-
-async def _pending_of(mine: list[Connection]) -> list[str]:
-    loop = asyncio.get_running_loop()
-    finishing = loop.create_task(_finished(mine, FINISH_TIMEOUT_S))
-    while not (finishing.done() or _interrupts):
-        await asyncio.wait((finishing,), timeout=_LOOK_S)
-    if finishing.done():
-        return finishing.result()
-    finishing.cancel()
-    await asyncio.wait((finishing,))
-    return await _finished(mine, 0.0)
-
-
-async def _finished(mine: list[Connection], timeout_s: float) -> list[str]:
-    return list(chain.from_iterable(await asyncio.gather(*(each.finish(timeout_s) for each in mine))))

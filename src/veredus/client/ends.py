@@ -24,7 +24,7 @@ from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
 from .handing import Handing
-from .late import finish, watch
+from .late import finish, in_time, watch
 from .loops import Begun, LoopThread, Signal, forked, refuse_pickling
 from .other_library import Blocking
 from .publication import Batch, Publication
@@ -79,7 +79,7 @@ class Publisher(PublishingEnd, Blocking):
         # What a stage publishes is confirmed when it is committed. Nothing is called once it is attached: what the
         # handler of a signal raises there would leave it so.
         if isinstance(attaching, SourceAttaching):
-            watch(self._intake)
+            watch(self._intake, self._thread)
         self._channel = self._thread.run(attached, _left)
         self._intake.wake = self._wake
 
@@ -213,7 +213,7 @@ class Publisher(PublishingEnd, Blocking):
         check_seconds("timeout_s", timeout_s)
         if not self._is_closed:
             try:
-                self.flush(timeout_s=timeout_s)
+                self.flush(timeout_s=in_time(timeout_s))
             except VeredusError:
                 self._leave()
                 raise
@@ -455,7 +455,7 @@ class Subscription(Blocking):
         check_seconds("timeout_s", timeout_s)
         if channel.failure is None and channel.wanted.is_durable and not self._is_closed:
             try:
-                self.wait_settled(timeout_s=timeout_s)
+                self.wait_settled(timeout_s=in_time(timeout_s))
             except VeredusError:
                 self._end()
                 raise

@@ -7,9 +7,10 @@ that a child of `multiprocessing` has left running.
 from __future__ import annotations
 
 import asyncio
+import time
 from functools import partial
 from typing import Protocol
-from weakref import WeakSet
+from weakref import WeakKeyDictionary
 
 from veredus.delivery.cutting import Publications
 from veredus.kernel.errors import Unavailable
@@ -19,9 +20,10 @@ from veredus.kernel.octets import Octets
 from .given import Attributes, EventTime
 from .intake import Intake
 from .loops import LoopThread
-from .pending import FINISH_STEP_S, FINISH_TIMEOUT_S
+from .pending import FINISH_STEP_S, patience
 
-_intakes: WeakSet[Intake] = WeakSet()
+_intakes: WeakKeyDictionary[Intake, LoopThread] = WeakKeyDictionary()
+"""Where each is emptied."""
 
 
 class Finishing(Protocol):
@@ -44,19 +46,21 @@ class LateIntake(Intake):
         event_time: EventTime | None = None,
     ) -> int:
         """As `Publisher.publish`. Raises `Unavailable("in-doubt")` as well."""
+        _intakes[self].check_caller()
         number = super().put(key, body, attributes, event_time)
         self.confirm(number)
         return number
 
     def _put_publications(self, publications: Publications, size: int) -> int:
+        _intakes[self].check_caller()
         number = super()._put_publications(publications, size)
         self.confirm(number)
         return number
 
 
-def watch(intake: Intake) -> None:
+def watch(intake: Intake, thread: LoopThread) -> None:
     """See that this intake confirms what it takes, once the program has come to its end."""
-    _intakes.add(intake)
+    _intakes[intake] = thread
     if is_over():
         intake.__class__ = LateIntake
 
@@ -67,16 +71,24 @@ def confirm_from_now_on() -> None:
         intake.__class__ = LateIntake
 
 
+def in_time(timeout_s: float) -> float:
+    """How much of a time limit there is: behind the end, no more than there is patience."""
+    return min(timeout_s, patience.left_s) if is_over() else timeout_s
+
+
 def finish(thread: LoopThread, what: Finishing) -> None:
-    """Wait until the node has confirmed what there is to send. Raises `Unavailable("in-doubt")` after 5 s."""
+    """Wait until the node has confirmed what there is to send. Raises `Unavailable("in-doubt")` when patience ends."""
     words = thread.run(partial(_finished, what))
     if words:
         raise Unavailable("in-doubt", f"the program ends, and the node has not confirmed {words}")
 
 
 async def _finished(what: Finishing) -> str:
-    loop = asyncio.get_running_loop()
-    end_s = loop.time() + FINISH_TIMEOUT_S
-    while (words := what.finish()) and loop.time() < end_s:
+    began_s = time.monotonic()
+    end_s = began_s + patience.left_s
+    while words := what.finish():
+        if time.monotonic() >= end_s:
+            patience.spend(began_s)
+            break
         await asyncio.sleep(FINISH_STEP_S)
     return words

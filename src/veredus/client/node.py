@@ -22,7 +22,6 @@ from .forks import watch_forks
 from .given import Policy
 from .loops import refuse_pickling
 from .opening import Opening
-from .pending import FINISH_TIMEOUT_S, say_pending
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, AsyncPublisher, PublisherSettings
 from .sinks import AsyncSink
 from .subscriber import AsyncSubscription, wanted_of
@@ -131,16 +130,18 @@ class AsyncNode:
         """
         connection = self.connection
         connection.check_loop()
+        is_first = connection.failure is None
         try:
-            pending = await connection.finish(FINISH_TIMEOUT_S) if connection.failure is None else []
+            if is_first:
+                await connection.finish()
         except asyncio.CancelledError:
             # Who waited for it hears nothing more, as when Ctrl-C ends a program.
-            say_pending(connection.left(), "the closing of a connection was cancelled")
+            connection.say_lost("the closing of a connection was cancelled")
             raise
         finally:
             await connection.close()
-        if pending:
-            message = f"the connection was closed, and the node has not confirmed {'; '.join(pending)}"
+        if is_first and connection.unconfirmed:
+            message = f"the connection was closed, and the node has not confirmed {'; '.join(connection.unconfirmed)}"
             raise Unavailable("in-doubt", message)
 
     async def __aenter__(self) -> Self:

@@ -13,9 +13,8 @@ _over: list[bool] = []
 
 
 def act_last(act: Callable[[], object]) -> None:
-    """Have it done when the program ends, once however often it is asked for."""
-    if act not in _acts:
-        _acts.append(act)
+    """Have it done when the program ends."""
+    _acts.append(act)
 
 
 def is_over() -> bool:
@@ -29,8 +28,8 @@ def be_over() -> None:
 
 
 def is_no_thread_any_more(error: RuntimeError) -> bool:
-    """Whether this is what Python says to who starts a thread in a handler of `atexit`, or an executor."""
-    return any(words in str(error) for words in ("at interpreter shutdown", "after shutdown"))
+    """Whether this is what Python says to who starts a thread in a handler of `atexit`."""
+    return "at interpreter shutdown" in str(error)
 
 
 def too_late(what: str) -> Misuse:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from threading import Thread
 from typing import Any, NamedTuple, TypeVar
 
 from veredus.node.lookups import Lookups
@@ -40,9 +40,9 @@ class Checks:
     """Owns the threads that check, and who waits for them; used on one loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, name: str, at_once_max: int, waiting_max: int) -> None:
-        """Threads are called `name`, and made when they are needed: `at_once_max`; `waiting_max` may wait for them."""
+        """Threads are called `name`, one for each check, `at_once_max` at a time; `waiting_max` may wait for them."""
         self._loop = loop
-        self._threads = ThreadPoolExecutor(at_once_max, name)
+        self._name = name
         self._lookups = Lookups(at_once_max, waiting_max)
         self._asked: dict[int, _Asked] = {}
         self._last_key = 0
@@ -51,7 +51,6 @@ class Checks:
     def close(self) -> None:
         """Check nothing any more, and answer nobody."""
         self._is_closed = True
-        self._threads.shutdown(wait=False, cancel_futures=True)
 
     def prove(self, address: str) -> None:
         """Somebody at this address has proved who he is: see `Lookups`."""
@@ -87,10 +86,18 @@ class Checks:
         while not self._is_closed and (key := self._lookups.next()) is not None:
             asked = self._asked[key]
             if asked.is_wanted():
-                self._threads.submit(self._check, key, asked.check)
+                self._start(key, asked.check)
             else:
                 self._lookups.finish(key)
                 self._loop.call_soon(self._answer, key, Unwanted())
+
+    def _start(self, key: int, check: Callable[[], object]) -> None:
+        # No executor: where the interpreter ends, it cannot even be imported.
+        try:
+            Thread(target=self._check, args=(key, check), name=self._name).start()
+        except RuntimeError:
+            # There can be no further thread at present.
+            self._check(key, check)
 
     def _check(self, key: int, check: Callable[[], object]) -> None:
         found: object
