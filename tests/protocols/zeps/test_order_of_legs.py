@@ -105,4 +105,4 @@ def test_what_was_prepared_and_is_trimmed_before_another_subscription_ends_the_a
     place.tell(x.AdminRequested(session_of(99, 0), 1, "local", "stream.trim", {"name": "s", "floor": 5}))
     peer.say(frames.encode_subscribe(b"a", 18), frames.encode_credit(MUCH))
     assert peer.delivered == [(1, b"a")]
-    assert peer.invalid.startswith("below-floor:_sequence_2_of_stream_'s'_is_no_longer_kept")
+    assert peer.invalid.startswith("below-floor:_what_comes_behind_this_`latest`_is_no_longer_kept_up_to_sequence_4:")

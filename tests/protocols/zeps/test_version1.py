@@ -309,7 +309,7 @@ def test_a_subscription_that_cannot_be_had_takes_nothing_from_those_before_it() 
     peer.say(frames.encode_publish(b"k", b"4") + frames.PING + frames.encode_subscribe(b"", 0) + frames.PING
              + frames.encode_subscribe(b"", 99) + frames.PING)  # fmt: skip
     assert peer.heard[1:4] == [frames.PingOk(), frames.SubscribeOk(), frames.PingOk()]
-    assert "has_no_sequence_100_yet" in peer.invalid
+    assert "above-head:_the_newest_sequence_of_the_stream_is_4," in peer.invalid
     assert len(peer.heard) == 5
 
 
@@ -551,13 +551,25 @@ def test_a_subscription_behind_the_clients_own_publications_is_judged_once_they_
     assert peer.heard == [frames.AttachOk(), frames.SubscribeOk(), frames.PingOk(), frames.Deliver(3, b"k", b"3")]
 
 
+def test_a_refused_subscription_names_the_latest_with_which_nothing_that_is_kept_is_left_out() -> None:
+    place = filled(6)
+    place.tell(x.AdminRequested(session_of(99, 0), 1, "local", "stream.trim", {"name": "s", "floor": 4}))
+    peer = Peer(place)
+    peer.say(frames.encode_subscribe(b"", 1), frames.encode_credit(MUCH))
+    assert "_subscribe_with_latest_3_" in peer.invalid
+    again = Peer(place)
+    again.say(frames.encode_subscribe(b"", 3), frames.encode_credit(MUCH))
+    assert again.delivered[0][0] == 4
+
+
 def test_a_subscription_behind_what_the_client_published_and_beyond_it_is_refused() -> None:
     place = Place()
     peer = Peer(place)
     place.hold_journal()
     peer.say(frames.encode_publish(b"k", b"1"), frames.encode_subscribe(b"", 2), frames.encode_publish(b"k", b"2"))
     place.release_journal()
-    assert peer.invalid.startswith("above-head:_stream_'s'_has_no_sequence_3_yet")
+    assert peer.invalid.startswith("above-head:_the_newest_sequence_of_the_stream_is_1,_below_this_`latest`:")
+    assert "_subscribe_with_at_most_1." in peer.invalid
 
 
 def test_the_same_subscription_again_brings_nothing_twice() -> None:
@@ -569,7 +581,7 @@ def test_the_same_subscription_again_brings_nothing_twice() -> None:
 def test_a_sequence_that_is_not_there_yet_gets_invalid() -> None:
     peer = Peer(filled(3))
     peer.say(frames.encode_subscribe(b"", 9))
-    assert "has_no_sequence_10_yet" in peer.invalid
+    assert "above-head:_the_newest_sequence_of_the_stream_is_3," in peer.invalid
 
 
 def test_a_gap_cannot_be_said_in_version_1_and_ends_the_attachment() -> None:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from veredus.kernel.errors import Refused
 from veredus.matching import Pattern, compile_pattern, prefix_text
-from veredus.streams.exchange import Start, StartKind
+from veredus.streams.exchange import Refuse, Start, StartKind
 
 from .ahead import check_not_ahead
 
@@ -50,6 +50,24 @@ def asked_of(pattern: bytes, latest: int, wall_us: int) -> Asked:
     if latest > _REST:
         raise Refused("bad-start", f"latest {latest} is neither a sequence nor a time: see the ZEPS 1 reference")
     return Asked(compiled, Start(StartKind.SEQUENCE, latest + 1 if latest else 0), latest)
+
+
+def said_of_latest(said: Refuse) -> Refused:
+    """A refusal in the words of version 1, whose clients name the last sequence that they know, and not the next."""
+    floor, head = said.details.get("floor"), said.details.get("head")
+    if said.code == "below-floor" and isinstance(floor, int):
+        message = (
+            f"what comes behind this `latest` is no longer kept up to sequence {floor - 1}: subscribe with latest"
+            f" {floor - 1} to go on behind it"
+        )
+        return Refused(said.code, message)
+    if said.code == "above-head" and isinstance(head, int):
+        message = (
+            f"the newest sequence of the stream is {head}, below this `latest`: subscribe with at most {head}."
+            " A client that had more had it of a stream that was removed, or of a journal that was put back"
+        )
+        return Refused(said.code, message)
+    return Refused(said.code, said.message)
 
 
 def _pattern_of(octets: bytes) -> Pattern:

@@ -45,7 +45,7 @@ from veredus.streams import exchange as x
 
 from . import frames
 from .answers import Answers
-from .asking import asked_of
+from .asking import asked_of, said_of_latest
 from .delivering import Delivering
 from .frames import Command, CommandParser
 from .holding import Held
@@ -300,7 +300,7 @@ class Version1:
             self._blame(fault)
 
     def _refuse(self, said: x.Refuse, now: Now) -> None:
-        error = Refused(said.code, said.message)
+        error = said_of_latest(said)
         if self._delivering.is_probe(said.session):
             self._refuse_subscription(error)
         elif self._delivering.is_leg(said.session):
