@@ -1,8 +1,11 @@
 """Ctrl-C and SIGTERM end a command that measures or simulates as they end every other: cleaned up, and with 130."""
 
+import fcntl
 import os
 import signal
 import socket
+import struct
+import termios
 import time
 from pathlib import Path
 
@@ -10,6 +13,7 @@ import pytest
 
 from tests.cli.test_pipes import COMMAND
 from tests.processes import Child, wait_until
+from tests.system.serving import ServedNode
 from veredus.cli.exits import Exit
 from veredus.client.embedded import Embedded
 
@@ -84,3 +88,43 @@ def test_signals_that_come_almost_together_leave_no_traceback(node: Embedded, ve
         assert child.stderr is not None
         said = child.stderr.read().decode()
     assert (child.returncode, "Traceback" in said) == (Exit.INTERRUPTED, False), said
+
+
+def _waits_for_more(child: Child) -> bool:
+    """Whether a command has taken all of its input, and has been asleep for a while."""
+    assert child.stdin is not None
+    unread = struct.unpack("i", fcntl.ioctl(child.stdin, termios.FIONREAD, b"\0" * 4))[0]
+    for _ in range(20):
+        state = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0]
+        if unread or state != "S":
+            return False
+        time.sleep(0.01)
+    return True
+
+
+@pytest.mark.parametrize("number", [signal.SIGSTOP, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_second_signal_ends_pub_at_once_and_it_says_what_is_in_doubt(tmp_path: Path, number: int) -> None:
+    served = ServedNode(tmp_path / "node")
+    command = [*COMMAND, "pub", "s", "--source", "c", "--address", served.address]
+    with served.start() as node, Child(command, stdin=PIPE, stdout=PIPE, stderr=PIPE) as child:
+        assert child.stdin is not None
+        assert served.process is not None
+        child.stdin.write(b"one\ntwo\n")
+        child.stdin.flush()
+        wait_until(lambda: node.streams.list()[0]["head"] == 2 if node.streams.list() else False)
+        served.process.send_signal(number)
+        child.stdin.write(b"three\nfour\n")
+        child.stdin.flush()
+        wait_until(lambda: _waits_for_more(child))
+        child.send_signal(signal.SIGINT)
+        err = bytearray()
+        assert child.stderr is not None
+        while b"Ctrl-C again" not in err:
+            err += os.read(child.stderr.fileno(), 1 << 16)
+        began_s = time.monotonic()
+        child.send_signal(signal.SIGINT)
+        _, rest = child.communicate(timeout=30)
+        assert time.monotonic() - began_s < 2
+        assert child.returncode == Exit.IN_DOUBT
+        assert "2 are in doubt: numbers 3 to 4\ncontinue with --from 3\n" in rest.decode()
+        served.kill()

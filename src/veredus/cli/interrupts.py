@@ -1,5 +1,8 @@
 """Ctrl-C and SIGTERM end a command between two records, never within one; so does a reader that has gone.
 
+The second one ends it wherever it is. A command that has something to say then gives its last words: they are said, and
+the process is over, since all that it opened would wait for a node that may be the reason for the haste.
+
 Some senders signal a process and its group, so what comes right behind the first signal is the same one. A command that
 waits for its input would never learn that its pipe is closed, or that nobody takes any more what it reads: it looks,
 woken by a timer.
@@ -18,6 +21,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
+from veredus.cli.exits import Exit, leave_at_once
+
 SAME_S = 0.5
 LOOK_S = 0.5
 """A command that waits notices so late that there is nothing to wait for any more."""
@@ -35,6 +40,8 @@ class Interrupts:
         self._looks: list[Callable[[], object]] = [_look_at_output] if watches_output else []
         self._asked_at: float | None = None
         self._is_waiting = False
+        self._is_hurried = False
+        self._last_words: Callable[[], Exit] | None = None
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interrupts:
@@ -57,7 +64,18 @@ class Interrupts:
             if self._is_waiting:
                 raise KeyboardInterrupt
         elif now - self._asked_at >= SAME_S:
+            self._is_hurried = True
+            if self._last_words is not None:
+                leave_at_once(self._last_words())
             raise KeyboardInterrupt
+
+    def end_with(self, last_words: Callable[[], Exit]) -> None:
+        """From now on, and at once where it has come already, a second signal ends the process: `last_words` say what
+        is left undone, and give the exit code.
+        """
+        self._last_words = last_words
+        if self._is_hurried:
+            leave_at_once(last_words())
 
     def watch(self, look: Callable[[], object]) -> None:
         """From now on, while it is entered, see what `look` raises inside `waiting()`, soon."""

@@ -17,12 +17,15 @@ from veredus.cli.terminal import Naming, note, progress
 from veredus.kernel.words import are, counted, spanned, were
 
 if TYPE_CHECKING:
+    from veredus.cli.exits import Exit
     from veredus.cli.records import Chunk
     from veredus.client.ends import Publisher
     from veredus.delivery.publication import AttributeValue
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?", re.ASCII)
+UNTOLD_S = 1.0
+"""So long a command that was interrupted may go on without saying why."""
 DIGITS_MAX = 60
 """A whole number may be written with so many digits."""
 FORMATS = ("lines", "prefixed", "json")
@@ -203,20 +206,41 @@ class _Publishing:
             except (VeredusError, OSError, KeyboardInterrupt) as error:
                 # An input that can be read no further takes nothing from what was read.
                 ending = error
+        interrupts.end_with(self._last_words)
         try:
-            self._publisher.flush(timeout_s=timeout_s)
+            self._wait(timeout_s, is_told=isinstance(ending, KeyboardInterrupt))
             # All may be in the stream, and another publisher, too.
             self._check_going_on()
         except VeredusError as error:
             ending = error
-        self._say_what_became(ending)
         if isinstance(ending, KeyboardInterrupt):
-            raise Ended(Exit.IN_DOUBT if self._in_doubt_count else Exit.INTERRUPTED)
+            raise Ended(self._last_words())
+        self._say_what_became(ending)
         if self._in_doubt_count and isinstance(ending, Unavailable):
             note(f"veredus: {ending.message} [{ending.code}]")
             raise Ended(Exit.IN_DOUBT)
         if ending is not None:
             raise ending
+
+    def _wait(self, timeout_s: float, *, is_told: bool) -> None:
+        """Wait for all acknowledgements; with `is_told`, say so where that takes long. Raises as `Publisher.flush`."""
+        from veredus.kernel.errors import Unavailable
+
+        if is_told and timeout_s > UNTOLD_S:
+            try:
+                self._publisher.flush(timeout_s=UNTOLD_S)
+            except Unavailable as error:
+                if error.code != "in-doubt":
+                    raise
+                unacknowledged = counted(self._in_doubt_count, "publication")
+                note(f"waiting until {unacknowledged} {are(self._in_doubt_count)} acknowledged: Ctrl-C again ends this")
+        self._publisher.flush(timeout_s=timeout_s)
+
+    def _last_words(self) -> Exit:
+        from veredus.cli.exits import Exit
+
+        self._say_what_became(KeyboardInterrupt())
+        return Exit.IN_DOUBT if self._in_doubt_count else Exit.INTERRUPTED
 
     def _check_going_on(self) -> None:
         """Raise why nothing can be published any more, if something has ended the publisher."""

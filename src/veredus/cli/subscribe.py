@@ -199,7 +199,7 @@ def _print_publications(
             with interrupts.waiting():
                 batch = subscription.next_batch()
         except KeyboardInterrupt:
-            _end_interrupted(place, subscriber)
+            _end_interrupted(interrupts, place, subscriber)
         if batch is None:
             break
         publications = list(batch)[:left]
@@ -219,7 +219,7 @@ def _print_messages(reception: Reception, count: int | None, form: str, separato
                 with interrupts.waiting():
                     messages = reception.next_messages(left)
             except KeyboardInterrupt:
-                _end_interrupted(place, "")
+                _end_interrupted(interrupts, place, "")
             _write_messages(messages, form, separator)
             place = str(reception.position)
             left = None if left is None else left - len(messages)
@@ -282,9 +282,11 @@ def _head_of(node: Node, stream: str) -> int:
     return int(node.streams.show(stream)["head"])
 
 
-def _end_interrupted(place: str, subscriber: str) -> NoReturn:
+def _end_interrupted(interrupts: Interrupts, place: str, subscriber: str) -> NoReturn:
     from veredus.cli.exits import Ended, Exit
 
+    # The first publication that is not settled comes again, whether or not the node hears of the others.
+    interrupts.end_with(lambda: Exit.INTERRUPTED)
     note(f"continue with the same {'--subscriber' if subscriber else f'command and --from {place}'}")
     raise Ended(Exit.INTERRUPTED)
 
