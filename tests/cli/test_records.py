@@ -21,11 +21,8 @@ from veredus.cli.records import (
     read_chunks,
     record_size_max,
     separator_of,
-    time_text,
-    write_json,
-    write_lines,
-    write_prefixed,
 )
+from veredus.cli.written import time_text, write_json, write_lines, write_prefixed
 from veredus.kernel.errors import Misuse
 
 

@@ -1,4 +1,4 @@
-"""Records in pipes: lines, length-prefixed, and JSON lines, both ways.
+"""Records that come by a pipe or in a file: lines, length-prefixed, and JSON lines; `written` has the way out.
 
     lines      one body a line; with a key separator, `key<separator>body`
     prefixed   the body's size in 4 bytes, big-endian, then the body; for bodies that hold line breaks
@@ -11,12 +11,12 @@ What is no UTF-8 is in `key_base64` and `body_base64`. In attributes, {"$bytes":
 from __future__ import annotations
 
 import re
-from base64 import b64decode, b64encode
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
-from math import inf, isfinite, nan
+from datetime import datetime
+from math import inf, nan
 from struct import Struct
-from typing import Any, NamedTuple, Protocol
+from typing import NamedTuple, Protocol
 
 import msgspec
 
@@ -36,8 +36,8 @@ CHUNK_COUNT_MAX = 4096
 """With `READ_SIZE`, what keeps a chunk within one batch, so that it is published whole or not at all."""
 NUMBER_SIZE_MAX = 60
 """A longer number is cut short where it is shown."""
-_PREFIX = Struct(">I")
-_Given = dict[str, Any]
+PREFIX = Struct(">I")
+"""The size of a record that is length-prefixed."""
 _Attribute = bool | int | float | str | dict[str, str] | None
 _TYPES = re.compile(r"`((?:(?:str|int|float|bool|null|object|array)(?: \| )?)+)`")
 _WORDS = {
@@ -118,7 +118,7 @@ _ORDER_MARKS = ((b"\xef\xbb\xbf", ""), (b"\xff\xfe", " of UTF-16"), (b"\xfe\xff"
 """What some editors begin a file with, and of which encoding that is."""
 _STRING_OR_NUMBER = re.compile(rb'"(?:[^"\\]|\\.)*+"?|(-?\b(?:NaN|Infinity)\b)')
 _ESCAPE = re.compile(rb"\\(?:u([0-9a-fA-F]{4})|.)", re.DOTALL)
-_FLOATS = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
+FLOATS = {"NaN": nan, "Infinity": inf, "-Infinity": -inf}
 """The numbers that JSON does not have, as they are written there."""
 _HIGH_HALVES, _LOW_HALVES = range(0xD800, 0xDC00), range(0xDC00, 0xE000)
 """Code units of UTF-16 of which two make one character."""
@@ -132,7 +132,6 @@ _UNREADABLE = (msgspec.MsgspecError, ValueError, RecursionError)
 _decode_json = msgspec.json.Decoder(JsonRecord).decode
 _decode_attributes = msgspec.json.Decoder(_JsonAttributes).decode
 _decode_attribute: Callable[[msgspec.Raw], _Attribute] = msgspec.json.Decoder(_Attribute).decode
-_encode_json = msgspec.json.Encoder().encode
 
 
 def separator_of(text: str) -> bytes:
@@ -186,7 +185,7 @@ def read_chunks(
             elif waiting:
                 raise Misuse("bad-record", f"the input ends within the record at byte {offset}", offset=offset)
             return
-        elif len(waiting) > size_max + _PREFIX.size:
+        elif len(waiting) > size_max + PREFIX.size:
             raise Misuse("bad-record", f"the record at byte {offset} has more than {size_max} bytes", offset=offset)
         else:
             waiting, is_end = _read_on(source, waiting, b"" if form == PREFIXED else b"\n", size_max)
@@ -208,7 +207,7 @@ def _read_on(source: Input, waiting: bytes, mark: bytes, size_max: int) -> tuple
         data = source.read1(READ_SIZE)
         parts.append(data)
         size += len(data)
-        if not data or mark in data or size > size_max + _PREFIX.size:
+        if not data or mark in data or size > size_max + PREFIX.size:
             return b"".join(parts), not data
 
 
@@ -392,9 +391,9 @@ def _split_lines(data: bytes, is_end: bool, _offset: int, _size_max: int) -> tup
 def _split_prefixed(data: bytes, _is_end: bool, offset: int, size_max: int) -> tuple[list[bytes], int]:
     bodies: list[bytes] = []
     place = 0
-    while len(data) - place >= _PREFIX.size:
-        (size,) = _PREFIX.unpack_from(data, place)
-        end = place + _PREFIX.size + size
+    while len(data) - place >= PREFIX.size:
+        (size,) = PREFIX.unpack_from(data, place)
+        end = place + PREFIX.size + size
         if size > size_max and not bodies:
             advice = f"and the limit is {size_max}: is the input length-prefixed?"
             raise Misuse(
@@ -402,7 +401,7 @@ def _split_prefixed(data: bytes, _is_end: bool, offset: int, size_max: int) -> t
             )
         if size > size_max or end > len(data):
             break
-        bodies.append(data[place + _PREFIX.size : end])
+        bodies.append(data[place + PREFIX.size : end])
         place = end
     return bodies, place
 
@@ -410,7 +409,7 @@ def _split_prefixed(data: bytes, _is_end: bool, offset: int, size_max: int) -> t
 _Splitter = Callable[[bytes, bool, int, int], tuple[list[bytes], int]]
 _SPLITTERS: dict[str, tuple[_Splitter, int]] = {
     LINES: (_split_lines, 1),
-    PREFIXED: (_split_prefixed, _PREFIX.size),
+    PREFIXED: (_split_prefixed, PREFIX.size),
     JSON: (_split_lines, 1),
 }
 """How the records of a format are told apart, and how many bytes each has beside itself."""
@@ -445,11 +444,11 @@ def _attribute_of(name: str, value: _Attribute) -> AttributeValue | None:
                 raise ValueError(f"attribute {name}: $timestamp must be {_TIME_KIND}") from None
             return _aware(f"attribute {name}:", when)
         case {"$float": text, **rest} if not rest:
-            if text not in _FLOATS:
+            if text not in FLOATS:
                 raise ValueError(
-                    f"attribute {name}: $float must be {', '.join(_FLOATS)}; write other numbers as they are"
+                    f"attribute {name}: $float must be {', '.join(FLOATS)}; write other numbers as they are"
                 )
-            return _FLOATS[text]
+            return FLOATS[text]
     raise ValueError(f"attribute {name}: {_MEMBERS}")
 
 
@@ -464,50 +463,3 @@ def _aware(what: str, when: datetime | None) -> datetime | None:
     if when is not None and when.tzinfo is None:
         raise ValueError(f"{what} {when.isoformat()} has no time zone: write {when.isoformat()}Z for UTC")
     return when
-
-
-# ── the way out ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def write_lines(keys: Sequence[bytes], bodies: Sequence[bytes], key_separator: bytes = b"") -> bytes:
-    """One line for each body."""
-    if key_separator:
-        bodies = [key + key_separator + body for key, body in zip(keys, bodies, strict=True)]
-    return b"\n".join(bodies) + b"\n" if bodies else b""
-
-
-def write_prefixed(bodies: Sequence[bytes]) -> bytes:
-    """Each body behind its size."""
-    return b"".join([part for body in bodies for part in (_PREFIX.pack(len(body)), body)])
-
-
-def write_json(fields: Mapping[str, object], key: bytes, body: bytes, attributes: Attributes | None) -> bytes:
-    """One JSON line: `fields` first, then key, attributes and body."""
-    record = dict(fields)
-    record |= _named("key", key)
-    if attributes:
-        record["attributes"] = {name: _shown(value) for name, value in attributes.items() if value is not None}
-    record |= _named("body", body)
-    return _encode_json(record) + b"\n"
-
-
-def time_text(when: datetime) -> str:
-    """RFC 3339, in UTC, with microseconds."""
-    return when.astimezone(UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
-
-
-def _named(name: str, octets: bytes) -> _Given:
-    try:
-        return {name: octets.decode()}
-    except UnicodeDecodeError:
-        return {f"{name}_base64": b64encode(octets).decode()}
-
-
-def _shown(value: AttributeValue | None) -> object:
-    if isinstance(value, bytes):
-        return {"$bytes": b64encode(value).decode()}
-    if isinstance(value, datetime):
-        return {"$timestamp": time_text(value)}
-    if isinstance(value, float) and not isfinite(value):
-        return {"$float": next(text for text, known in _FLOATS.items() if str(known) == str(value))}
-    return value

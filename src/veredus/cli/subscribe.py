@@ -292,7 +292,8 @@ def _end_interrupted(interrupts: Interrupts, place: str, subscriber: str) -> NoR
 
 
 def _write(publications: Sequence[Publication], form: str, separator: bytes) -> None:
-    from veredus.cli.records import JSON, PREFIXED, time_text, write_json, write_lines, write_prefixed
+    from veredus.cli.records import JSON, PREFIXED
+    from veredus.cli.written import time_text, write_json, write_lines, write_prefixed
 
     if form == JSON:
         data = b"".join(
@@ -320,7 +321,8 @@ def _write(publications: Sequence[Publication], form: str, separator: bytes) -> 
 
 
 def _write_messages(messages: Sequence[Message], form: str, separator: bytes) -> None:
-    from veredus.cli.records import JSON, PREFIXED, write_json, write_lines, write_prefixed
+    from veredus.cli.records import JSON, PREFIXED
+    from veredus.cli.written import write_json, write_lines, write_prefixed
 
     if form == JSON:
         data = b"".join(write_json({"sequence": sequence}, key, body, {}) for sequence, key, body in messages)

@@ -299,7 +299,7 @@ def _next(client: Client, topic: str, count_max: int, wait_s: float) -> list[Mes
 
 def _write(body: bytes, form: str) -> None:
     if form != RAW:
-        from veredus.cli.records import write_lines, write_prefixed
+        from veredus.cli.written import write_lines, write_prefixed
 
         body = write_lines((), [body]) if form == LINES else write_prefixed([body])
     write_octets(body)

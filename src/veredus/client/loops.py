@@ -14,6 +14,7 @@ from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from veredus.kernel.errors import Misuse
 from veredus.kernel.last import is_no_thread_any_more, is_over
+from veredus.kernel.replaced import check_threads
 from veredus.runtime.threads import in_thread
 
 SIGNALS_S = 0.2
@@ -191,8 +192,9 @@ class LoopThread:
     def __init__(self) -> None:
         """Start the thread. At the end of the program there is none: the one who asks does what is to be done.
 
-        Raises `RuntimeError` where this process can have no further one.
+        Raises `RuntimeError` where this process can have no further one, and `Misuse("replaced-threads")`.
         """
+        check_threads()
         self._process = os.getpid()
         self._ident = 0
         self._is_over = False
