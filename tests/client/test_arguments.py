@@ -53,6 +53,7 @@ CALLS: list[tuple[str, str, Call]] = [
     ("bad-name", "subscription", subscribe(subscriber="a", name="b c")),
     ("bad-argument", "a key pattern must be text", subscribe(keys=5)),
     ("bad-argument", "a key pattern must be text", subscribe(keys=[b"k"])),
+    ("bad-argument", "keys is empty: leave it out", subscribe(keys=[])),
     ("bad-argument", "where must be text", subscribe(where=b"a = 1")),
     ("bad-argument", "until", subscribe(until="5")),
     ("bad-argument", "until", subscribe(until=-1)),

@@ -157,6 +157,8 @@ def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | N
         patterns = (keys,) if isinstance(keys, str | bytes) else tuple(keys or ())
     except TypeError:
         patterns = (keys,)  # type: ignore[assignment]
+    if keys is not None and not patterns:
+        raise Misuse("bad-argument", "keys is empty: leave it out for all keys, or give a pattern", argument="keys")
     for pattern in patterns:
         if not isinstance(pattern, str):
             raise Misuse("bad-argument", f"a key pattern must be text, not {shown(pattern)}", argument="keys")

@@ -140,7 +140,7 @@ class Connection:
         self._outcome = Outcome()
         self._channels: dict[int, Attachment] = {}
         self._attachments: dict[int, Attachment] = {}
-        self._requests = Requests(self._ask_link, self._describe)
+        self._requests = Requests(self._ask_link, self.describe)
         self._opened: asyncio.Future[None] = self._loop.create_future()
         self._keeper: asyncio.Task[None] | None = None
         self._reason = "the connection was not accepted in time"
@@ -490,7 +490,7 @@ class Connection:
         silent_s = time.monotonic() - outcome.opened_s
         return said_of_silence(outcome.address, f"no answer came in {silent_s:.0f} s")
 
-    def _describe(self) -> tuple[str, str]:
+    def describe(self) -> tuple[str, str]:
         """Where the node is looked for, and why there is no link, "" where there is one."""
         where = self._where()
         return where, "" if self.is_open else self._why().removeprefix(f"{where}: ")

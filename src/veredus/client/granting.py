@@ -4,24 +4,44 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from veredus.kernel.errors import Unavailable
 
+if TYPE_CHECKING:
+    from veredus.delivery.outbox_exchange import Delay
+
+    from .connection import Connection
+
 
 async def wait_granted(
-    granted: asyncio.Future[None], timeout_s: float, leave: Callable[[], None], denied: Callable[[], Unavailable]
+    granted: asyncio.Future[None],
+    connection: Connection,
+    leave: Callable[[], None],
+    wanted: str,
+    delay: Callable[[], Delay | None] = lambda: None,
 ) -> None:
     """Wait for the grant; `leave` where it does not come in time, or whoever waits is cancelled.
 
-    Raises what the grant failed with, or what `denied` gives: that the node has not done it in time, and why.
+    Raises what the grant failed with, or `Unavailable`: that nobody did what is `wanted` in time, and why; `delay` is
+    what the node said last of that.
     """
+    timeout_s = connection.settings.timeout_s
     try:
         async with asyncio.timeout(timeout_s):
             await asyncio.shield(granted)
     except TimeoutError:
-        failure = denied()
+        said, why = f"no node {wanted} in {timeout_s:g} s, {at_node(connection)}", delay()
         leave()
-        raise failure from None
+        if why is None:
+            raise Unavailable("no-answer", said) from None
+        raise Unavailable(why.code, f"{said}: {why.message}") from None
     except asyncio.CancelledError:
         leave()
         raise
+
+
+def at_node(connection: Connection) -> str:
+    """Where the node is looked for, and why there is no link where there is none."""
+    where, why = connection.describe()
+    return f"at {where}" + (f": {why}" if why else "")

@@ -43,7 +43,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
 from veredus.kernel.events import DeadlineReached
 from veredus.kernel.names import INCARNATION_SIZE
-from veredus.kernel.words import counted
+from veredus.kernel.words import are, counted, spanned
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import (
     MessageRequested,
@@ -59,7 +59,7 @@ from veredus.streams.exchange import Durability
 
 from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
-from .granting import wait_granted
+from .granting import at_node, wait_granted
 from .intake import Intake
 from .tokens import Tokens
 
@@ -162,12 +162,7 @@ class SourceChannel:
     async def attach(self) -> None:
         """Wait until the node has attached the source. Raises what it refused with, `Fenced`, or `Unavailable`."""
         self._connection.attach(self)
-        waited_s = self._connection.settings.timeout_s
-        await wait_granted(self._attached, waited_s, self.detach, lambda: self._not_attached(waited_s))
-
-    def _not_attached(self, waited_s: float) -> Unavailable:
-        said, why = f"the node did not attach the source in {waited_s:g} s", self.delay
-        return Unavailable("no-answer", said) if why is None else Unavailable(why.code, f"{said}: {why.message}")
+        await wait_granted(self._attached, self._connection, self.detach, "attached the source", lambda: self.delay)
 
     def begin(self) -> None:
         """A link is open: attach, under the epoch that is known."""
@@ -474,7 +469,9 @@ class SourceChannel:
 
     def not_taken(self, number: int) -> VeredusError:
         """Why `number` is in doubt still."""
-        message = f"number {number} is in doubt; the last acknowledged number is {self.taken_number}"
+        first = self.taken_number + 1
+        numbers = f"{spanned('number', first, number)} {are(number - first + 1)}"
+        message = f"{numbers} in doubt: not acknowledged yet by the node {at_node(self._connection)}"
         return self._in_doubt(message, number=number, taken_number=self.taken_number)
 
     def token_in_doubt(self) -> VeredusError:

@@ -66,9 +66,7 @@ class RunChannel:
         """Wait until the run is granted. Raises `Fenced` when it is not the newest any more, or what refused it."""
         self._connection.check_loop()
         self._connection.attach(self)
-        waited_s = self._connection.settings.timeout_s
-        said = f"the node did not grant the run in {waited_s:g} s"
-        await wait_granted(self._opened, waited_s, self.detach, lambda: Unavailable("no-answer", said))
+        await wait_granted(self._opened, self._connection, self.detach, "granted the run")
 
     def begin(self) -> None:
         """A link is open: open the run, or join it again."""

@@ -108,9 +108,7 @@ class SubscriptionChannel:
     async def attach(self) -> None:
         """Wait until the node has granted the subscription. Raises what it refused with, or `Unavailable`."""
         self._connection.attach(self)
-        waited_s = self._connection.settings.timeout_s
-        said = f"the node did not grant the subscription in {waited_s:g} s"
-        await wait_granted(self._attached, waited_s, self.detach, lambda: Unavailable("no-answer", said))
+        await wait_granted(self._attached, self._connection, self.detach, "granted the subscription")
 
     def begin(self) -> None:
         """A link is open: subscribe, from the start the first time, then from where the subscriber is."""
