@@ -49,7 +49,10 @@ def watch_end() -> None:
     if os.getpid() not in _watched:
         util = sys.modules.get("multiprocessing.util")
         if util is not None and _is_forked_child():
-            util.Finalize(None, _end_child, exitpriority=_LAST)
+            if util._exiting:
+                threading.Thread(target=_end_behind_threads, name="veredus-end", daemon=False).start()
+            else:
+                util.Finalize(None, _end_child, exitpriority=_LAST)
         elif not isinstance(threading.main_thread(), threading._MainThread):  # type: ignore[attr-defined]
             start_new_thread(_end_forked_thread, ())
         _watched.add(os.getpid())
@@ -85,6 +88,17 @@ def _end_child() -> None:
     _finish()
 
 
+def _end_behind_threads() -> None:
+    """End this child when all its other threads are over. It has done what `multiprocessing` finalizes already, and
+    waits for its threads, of which this is one.
+    """
+    ours = (threading.current_thread(), threading.main_thread())
+    while others := [thread for thread in threading.enumerate() if not (thread.daemon or thread in ours)]:
+        for thread in others:
+            thread.join()
+    _end_child()
+
+
 def _end_forked_thread() -> None:
     """End this child, which was forked in a thread, as Python ends a program: nobody else does when that thread ends,
     and any other, also of a library, would keep the process for ever.
@@ -93,11 +107,8 @@ def _end_forked_thread() -> None:
     executors = sys.modules.get("concurrent.futures.thread")
     if executors is not None:
         executors._python_exit()
-    while others := [thread for thread in threading.enumerate() if not thread.daemon]:
-        for thread in others:
-            thread.join()
     try:
-        _end_child()
+        _end_behind_threads()
     finally:
         os._exit(0)  # what Python's own threads leave it with
 
@@ -134,6 +145,7 @@ def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
     """Finish what hangs on these connections of one loop."""
     thread = known_loop()
     if thread is not None and thread.loop is loop:
+        thread.adopt()
         thread.run(partial(_finish_all, mine, is_shared=True))
         return
     begun = Begun(loop, partial(_finish_all, mine, is_shared=False))

@@ -319,6 +319,11 @@ class LoopThread:
             self._ident = threading.get_ident()
             self._is_parked = True
 
+    def adopt(self) -> None:
+        """Let a parked loop go on in this thread: the one that it went on in has ended, or leaves it alone."""
+        if self._is_parked and not self.loop.is_running():
+            self._ident = threading.get_ident()
+
     def stop(self) -> None:
         """Stop the loop and wait for the thread; it may have been stopped before."""
         if self.loop.is_closed():
