@@ -38,7 +38,7 @@ from .losing import left_of_lost, named_in
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
 from .messages import Get, GetMany, StatusWord, Subscribe, Unsubscribe
 from .pushed import Gap, Message, messages_in
-from .putting import word_for
+from .putting import answer_for
 from .transfer import page_numbers
 from .words import NO_MESSAGE_ID
 
@@ -141,7 +141,7 @@ class Gets:
                 case x.Refuse():
                     self._refused(getter, event)
                 case x.Fence(_, _, message):
-                    self._end(getter, StatusWord.REFUSED, f"{message}: ask again")
+                    self._end(getter, StatusWord.SERVER_UNAVAILABLE, f"{message}: retry")
         return effects
 
     def forget(self, topic: str) -> list[int]:
@@ -230,7 +230,8 @@ class Gets:
             # While the subscription is being removed its owner, too, is told that it is gone.
             if not said.is_final:
                 self._effects.append(x.SessionClosed(getter.session))
-            self._end(getter, word_for(said.code), f"{said.message} [{said.code}]")
+            advice = "; if the answer is NOT_SUBSCRIBED then, subscribe first"
+            self._end(getter, *answer_for(said.code, said.message, advice))
 
     def _answer(
         self, getter: Getter, status: StatusWord, text: str = "", message_id: str = "", body: bytes = b""
