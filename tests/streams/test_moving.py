@@ -12,7 +12,7 @@ from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, open_run, staged
 from veredus.delivery.settlement import Ledger
 from veredus.streams import exchange as x
-from veredus.streams.facts import CursorMoved
+from veredus.streams.facts import CursorMoved, Lost
 from veredus.streams.ranges import cursor_of
 from veredus.streams.subscription import Subscription
 from veredus.streams.tables import StreamsLimits
@@ -61,6 +61,40 @@ def test_a_subscription_comes_into_being_with_a_commit_and_is_there_after_a_kill
     ]
     rig.subscribe(5, "bob", **INDIVIDUAL)
     assert rig.pushed(5) == [2, 3, 5]
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_what_was_lost_before_a_commit_stays_to_be_told_until_it_is_known(is_checkpointed: bool) -> None:
+    rig = Rig()
+    epoch, stage = committing(rig)
+    here, there = b"i" * 16, b"j" * 16
+    commit(rig, epoch, stage, moved(stage, lost=(Lost(here, 1, 4), Lost(there, 3, 9))))
+
+    def kill() -> None:
+        if is_checkpointed:
+            rig.checkpoint()
+        rig.restart()
+
+    def tell(life: bytes, first: object, last: object) -> Any:
+        named = {"stream": "s", "subscriber": "bob", "name": "main", "incarnation": life, "first": first, "last": last}
+        (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.advance", named))
+        return answer.code if isinstance(answer, x.Refuse) else answer.result
+
+    kill()
+    rig.subscribe(5, "bob", **INDIVIDUAL)
+    assert shown(rig)["lost"] == (Lost(here, 1, 4), Lost(there, 3, 9))
+    assert tell(there, 4, 6) == {"floor": 1}, "also while somebody is attached"
+    assert tell(here, 0, 4) == {"floor": 1}
+    assert tell(here, 1, None) == "bad-request"
+    kill()
+    assert shown(rig)["lost"] == (Lost(there, 3, 3), Lost(there, 7, 9))
+    rig.subscribe(6, "bob", who=2, **INDIVIDUAL)
+    assert rig.pushed(6) == [2, 3, 4, 5], "the cursor is where it was"
+    remove: dict[str, object] = {"stream": "s", "subscriber": "bob", "name": "main"}
+    rig.do(x.AdminRequested(9, 1, "local", "subscription.remove", remove))
+    assert tell(there, 7, 9) == "unknown-subscription"
+    rig.subscribe(7, "bob", who=3, **INDIVIDUAL)
+    assert shown(rig)["lost"] == ()
 
 
 def test_a_cursor_that_moves_back_keeps_what_it_had_settled_since_it_began() -> None:
@@ -287,7 +321,7 @@ def attach_sparse(rig: Rig, session: int, source: str = "carol", who: int = 1) -
 def test_a_raised_source_knows_its_number_and_token_after_a_kill(is_checkpointed: bool) -> None:
     rig = Rig()
     rig.publish(rig.attach(1), 1, 2)
-    assert raise_sources(rig, ("carol", 7, b"seven")).result == {"head": 2}
+    assert raise_sources(rig, ("carol", 7, b"seven")).result["head"] == 2
     if is_checkpointed:
         rig.checkpoint()
     rig.restart()

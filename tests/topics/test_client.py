@@ -21,6 +21,7 @@ from tests.alarms import Interrupted, alarm_set, interrupting
 from tests.client.tears import torn
 from tests.processes import beside
 from tests.topics.paper_server import Scene, scene
+from veredus.cli.exits import Exit, exit_of
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
 from veredus.topics import AsyncClient, Client, Message
 
@@ -354,6 +355,24 @@ def test_each_word_of_an_answer_is_an_error_of_its_own_with_what_the_server_said
             assert raised.value.code == code
             assert f"{server.address} answers" in raised.value.message
             assert f"{words}: because" in raised.value.message
+
+
+def test_messages_that_are_gone_are_an_error_of_their_own_and_end_a_command_as_a_gap(
+    opened: Callable[..., Client], around: Scene
+) -> None:
+    server, said = around.server, b"messages 1 to 8 of t are no longer available (trimmed): retry"
+    server.answer = lambda _: server.status("INTERNAL_ERROR 0123456789abcdef-1..8", said)
+    with opened() as alice:
+        with pytest.raises(Unavailable) as raised:
+            alice.get("t")
+        assert raised.value.code == "messages-gone"
+        assert raised.value.details["message_id"] == "0123456789abcdef-1..8"
+        assert said.decode() in raised.value.message
+        assert exit_of(raised.value) == Exit.GAP
+        asked: list[bytes] = []
+        server.answer = lambda data: (asked.append(data), server.status("NO_MESSAGES"))[1]
+        assert alice.get("t") is None
+        assert asked[0].startswith(b"GET alice t 0123456789abcdef-1..8"), "it names what it was told"
 
 
 def test_a_put_in_doubt_may_be_tried_again_or_left_and_keeps_nobody_up(

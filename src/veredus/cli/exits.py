@@ -64,6 +64,8 @@ def exit_of(error: VeredusError) -> Exit:
             return Exit.REFUSED
         case Fenced():
             return Exit.FENCED
+        case Unavailable(code="messages-gone"):
+            return Exit.GAP
         case Unavailable(code="in-doubt"):
             return Exit.IN_DOUBT
         case Unavailable():

@@ -48,6 +48,7 @@ from .topics_natives import Reader, Sensor
 from .topics_page_people import PageClient
 from .topics_people import Client, drawn_temper
 from .topics_told import DRIFT_MAX, Told, judge
+from .topics_trimmers import TopicTrimmer
 from .topology import Topology
 from .workloads import Part, drawn_settings
 from .world import MILLISECOND, SECOND, Clock, Violation, World
@@ -205,7 +206,8 @@ class TopicsScene:
         if not world.dice.die("steps").chance(0.15):
             faults = [fault for fault in faults if fault not in STEPS]
         self.sensors = self._drawn_sensors(world.dice.die("sensors"), servers)
-        natives = frozenset([sensor.name for sensor in self.sensors] + [f"reader-{topic}" for topic in self.topics])
+        self.trimmers = self._drawn_trimmers(world.dice.die("trimmers"), servers)
+        natives = frozenset(self._natives)
         self.machines = [self._machine(name, proxies, natives) for name in servers]
         listed = tuple(servers) if world.dice.die("proxies-list").chance(0.5) else ()
         settings = [ProxySettings(name, learning_ns=self._period_ns * 6 // 5, servers=listed) for name in proxies]
@@ -223,6 +225,7 @@ class TopicsScene:
         self._has_staller = self._leaning.stalls_proxies and "pause" in faults and self.staller.name not in part.without
         self.clients = [client for client in self.clients if client.name not in part.without]
         self.sensors = [sensor for sensor in self.sensors if sensor.name not in part.without]
+        self.trimmers = [trimmer for trimmer in self.trimmers if trimmer.name not in part.without]
         self.players: list[Victim] = [*self.proxies, *self.clients, *self.sensors]
         self.nemesis = Slower(
             world, self.network, self.machines, self.players, [], faults, (), topology.ranges, part.strikes
@@ -241,7 +244,14 @@ class TopicsScene:
         """Of everybody who may be left out."""
         others = [self.trapper.name] if self._has_trapper else []
         others += [self.staller.name] if self._has_staller else []
-        return [client.name for client in self.clients] + [sensor.name for sensor in self.sensors] + others
+        own = [client.name for client in self.clients]
+        return own + [name for name in self._natives if not name.startswith("reader-")] + others
+
+    @property
+    def _natives(self) -> list[str]:
+        """Of those who use the other listener."""
+        own = [sensor.name for sensor in self.sensors] + [trimmer.name for trimmer in self.trimmers]
+        return own + [f"reader-{topic}" for topic in self.topics]
 
     def _drawn_network(self, die: Die) -> networks.NetworkTemper:
         """A question and its answer go four ways in 100 ms: mostly they come in time."""
@@ -325,6 +335,17 @@ class TopicsScene:
             sensors.append(Sensor(world, network, name, self.topics[0], server, self.told, total, 3, pause_max_ns))
         return sensors
 
+    def _drawn_trimmers(self, die: Die, servers: Sequence[str]) -> list[TopicTrimmer]:
+        """In one world of three, somebody trims each topic at some of the servers."""
+        if self._bulk or not die.chance(0.33):
+            return []
+        places = [(topic, server) for topic in self.topics for server in servers if die.chance(0.7)]
+        world, network, missed = self.world, self.network, self.told.missed
+        return [
+            TopicTrimmer(world, network, f"trimmer-{number}", server, topic, missed)
+            for number, (topic, server) in enumerate(places, 1)
+        ]
+
     # ── phases ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
@@ -348,6 +369,8 @@ class TopicsScene:
             late = []
         for begin in [client.start for client in self.clients] + late:
             world.after(die.spread(MILLISECOND, SECOND), begin)
+        for trimmer in self.trimmers:
+            trimmer.start()
         self.nemesis.begin()
         if self._has_trapper:
             self.trapper.start()
@@ -356,6 +379,8 @@ class TopicsScene:
         world.run(world.now_ns + self.safety_ns + SECOND)
         self.trapper.rest()
         self.staller.is_resting = True
+        for trimmer in self.trimmers:
+            trimmer.is_resting = True
         for sensor in self.sensors:
             sensor.rest()
         for client in self.clients:

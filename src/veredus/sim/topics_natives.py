@@ -20,7 +20,6 @@ from veredus.streams.exchange import (
     PushProgress,
     Refuse,
     SourceAttachRequested,
-    Start,
     SubscribeRequested,
 )
 
@@ -157,8 +156,7 @@ class Reader(Peer):
     def attach(self) -> None:
         """Begin, or begin again."""
         self.bodies.clear()
-        start = Start(value=1)
-        self.ask(SubscribeRequested(1, "local", self.topic, start=start, credit=1 << 20))
+        self.ask(SubscribeRequested(1, "local", self.topic, credit=1 << 20))
 
     def hear(self, order: Any) -> None:
         """Take what is pushed."""
@@ -167,7 +165,7 @@ class Reader(Peer):
                 self._head, self._position = order.head, order.position
             case Push():
                 self._position = order.last_sequence + 1
-                self.bodies += _bodies_in(order)
+                self.bodies += [body for _, body in rows_in(order)]
                 self.ask(CreditGranted(1, order.size + PUSH_OVERHEAD))
             case PushProgress(_, position):
                 self._position = max(self._position, position)
@@ -181,11 +179,13 @@ class Reader(Peer):
         """It begins again."""
 
 
-def _bodies_in(push: Push) -> list[bytes]:
-    found: list[bytes] = []
+def rows_in(push: Push) -> list[tuple[int, bytes]]:
+    """The sequences and bodies in what was pushed."""
+    found: list[tuple[int, bytes]] = []
     for view in records_in(b"".join(push.buffers)):
         header = read_header(view.body)
         is_rows = header.layout == Layout.ROWS
         rows = read_rows(view.body, header) if is_rows else rows_of(read_columns(view.body, header))
-        found += rows.bodies
+        places = range(len(rows.keys)) if rows.rows is None else rows.rows
+        found += [(view.envelope.first_sequence + place, body) for place, body in zip(places, rows.bodies, strict=True)]
     return found

@@ -161,7 +161,7 @@ class PageProcess(Peer):
         said = yield page.get(client.name, seat.topic, kept.last_get_id)
         if said is None:
             return None
-        told.answers(seat, "GET", said.status, said.body)
+        told.answers(seat, "GET", said.status, said.body, said.message_id)
         if said.status == page.NOT_SUBSCRIBED:
             client.believed.pop(seat.topic, None)
             told.not_subscribed(seat, said.sender, begun_ns)

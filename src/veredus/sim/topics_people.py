@@ -239,7 +239,7 @@ class ClientProcess(Peer):
         status = yield encode_message(cs.asked_get(state, self.client.name, seat.topic, count_max))
         if status is None:
             return None
-        told.answers(seat, "GET", status.status, status.body)
+        told.answers(seat, "GET", status.status, status.body, status.message_id)
         if status.status == StatusWord.NOT_SUBSCRIBED:
             told.not_subscribed(seat, status.sender, begun_ns)
         elif status.status == StatusWord.OK:

@@ -3,7 +3,8 @@
     answered     whoever asks a proxy or a server is answered exactly once by the process that was asked        (Front)
     put          OK: it is there for good, once; in doubt: at most once; nobody's counter is ever too low       (2.4)
     get          each message once for a client, never an error's, none that nobody put                         (2.3)
-    subscribe    nothing that was put before; all that was put after it was said to be done                     (2.1)
+    subscribe    nothing that was put before; all that was put after it was said to be done is got, or was trimmed and
+                 is in a gap that was told                                                                      (2.1)
     order        once one server has a topic, each client's by their counters, but for what came before        (4)
     left         nothing any more once it was said that one is not subscribed any longer, also not later        (2.2)
     clocks       what a giver says of the difference between two clocks holds
@@ -33,6 +34,7 @@ from veredus.protocols.topics.messages import Status, StatusWord, Transfer, deco
 from veredus.protocols.topics.transfer import End, RowsPart, decode_part
 from veredus.protocols.topics.words import NO_MESSAGE_ID
 
+from .topics_missed import Missed
 from .world import MILLISECOND, SECOND, Clock, Violation, World
 
 DRIFT_MAX = 1e-5
@@ -123,6 +125,7 @@ class Told:
         """How often a giver asked its keeper to take all over; whether it did, it may not have lived to note."""
         self.of_page: set[str] = set()
         """Proxies written from the page: they go to the lowest server that claims a topic, at once."""
+        self.missed = Missed()
         self.is_order_lost = False
         """Whether a merge could not weave all that it should have."""
         self._conflicts: dict[str, list[tuple[int, int]]] = {topic: [] for topic in topics}
@@ -346,7 +349,9 @@ class Told:
             raise Violation("get", f"{seat.client} got {body!r} of {seat.topic}, which nobody put there")
         if message_id == NO_MESSAGE_ID:
             raise Violation("get", f"{seat.client} got a message with the id {message_id}")
-        if body in seat.got and not (seat.is_in_doubt or self.is_excused):
+        # Of a put that two servers took, no keeper finds the twin that was trimmed at the giver.
+        is_trimmed = body in self.missed.trimmed and put.may_be_twin
+        if body in seat.got and not (seat.is_in_doubt or self.is_excused or is_trimmed):
             raise Violation("get", f"{seat.client} got {body!r} twice, now as {message_id}")
         seat.got[body] = seat.gets_ns, self.world.now_ns
         if seat.is_in_doubt:
@@ -361,11 +366,13 @@ class Told:
             told = f"{seat.client} got {body!r}, which was put {early_ms:.1f} ms before it subscribed to {seat.topic}"
             raise Violation("subscribe", told)
 
-    def answers(self, seat: Seat, asked: str, word: str, text: bytes) -> None:
+    def answers(self, seat: Seat, asked: str, word: str, text: bytes, message_id: str = "") -> None:
         """A client was answered: what is refused was wrong, and nobody here says anything wrong."""
         if word in (StatusWord.REFUSED, StatusWord.BAD_MESSAGE) and not seat.is_in_doubt:
             said = f"{seat.client} asked {asked} and was told {word}: {text.decode()}"
             raise Violation("put" if asked == "PUT" else "get", said)
+        if word == StatusWord.INTERNAL_ERROR and asked == "GET":
+            self.missed.tell(seat.client, seat.topic, message_id)
 
 
 def judge(told: Told, rows: dict[str, list[bytes]], abandoned: Container[str]) -> None:
@@ -378,7 +385,7 @@ def judge(told: Told, rows: dict[str, list[bytes]], abandoned: Container[str]) -
             _judge_order(told, seat.client, seat.topic, list(seat.got), False)
             _judge_weave(told, seat)
         if seat.told_ns is not None and seat.client not in abandoned:
-            _judge_seat(told, seat, rows.get(seat.topic, []))
+            _judge_seat(told, seat)
 
 
 def _judge_stream(told: Told, topic: str, rows: Sequence[bytes]) -> None:
@@ -390,16 +397,18 @@ def _judge_stream(told: Told, topic: str, rows: Sequence[bytes]) -> None:
             raise Violation("put", f"{body!r} stands in {topic}, and nobody put it there")
         there[body] = None
     lost = [body for body, put in told.puts.items() if put.topic == topic and put.told_ns and body not in there]
+    lost = [body for body in lost if body not in told.missed.trimmed]
     if lost:
         raise Violation("put", f"{len(lost)} that were told to be taken are not in {topic}: {lost[:5]}")
 
 
-def _judge_seat(told: Told, seat: Seat, rows: Sequence[bytes]) -> None:
-    """What was put after it was subscribed has come."""
+def _judge_seat(told: Told, seat: Seat) -> None:
+    """What was put after it was subscribed has come, or was trimmed, and it was told."""
     assert seat.told_ns is not None
     since_ns = seat.told_ns + (told.drift_ns if told.merge_count else 0)
-    puts = ((body, told.puts[body]) for body in rows if body not in seat.got)
-    missing = [body for body, put in puts if put.told_ns and put.begun_ns > since_ns]
+    owed = [body for body, put in told.puts.items() if put.topic == seat.topic and put.told_ns]
+    late = [body for body in owed if told.puts[body].begun_ns > since_ns and body not in seat.got]
+    missing = [body for body in late if not told.missed.is_told(seat.client, seat.topic, body)]
     if missing and not told.is_excused:
         said = f"{seat.client} was subscribed to {seat.topic} at {since_ns / 1e9:.6f} s, and never got"
         raise Violation("subscribe", f"{said} {len(missing)} messages: {missing[:5]}")

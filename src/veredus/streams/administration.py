@@ -12,13 +12,13 @@ import msgspec
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
-from veredus.kernel.names import U63_MAX
 
 from .advancing import Advancing
+from .arguments import flag_in, number_in, number_of, text_in
 from .configs import read_config
 from .creating import Creating
 from .exchange import AdminRequested, AnswerAdmin
-from .facts import StreamConfigured, StreamDeleted, StreamTrimmed
+from .facts import StreamConfigured, StreamDeleted, StreamTrimmed, SubscriptionTold
 from .leases import Leases
 from .listing import PAGE_COUNT, first_of, page_of
 from .orders import Orders
@@ -53,7 +53,6 @@ ARGUMENTS_MAX = 16
 PAGED_VERBS = frozenset({
     "stream.list", "stream.names", "source.list", "subscription.list", "subscription.left", "sink.list", "stage.list",
 })  # fmt: skip
-_DIGITS_MAX = 20
 
 Verb = Callable[["Administration", AdminRequested, Now], None]
 
@@ -123,7 +122,7 @@ class Administration:
         def may_see(place: Place) -> bool:
             return is_wanted(place) and all(self._may_describe(event, resource) for resource in resources_of(place))
 
-        limit = _number(event, "limit", event.page_max)
+        limit = number_in(event, "limit", event.page_max)
         if not (limit or "limit" in event.arguments):
             self._answer(event, [row_of(place) for place in places_behind(()) if may_see(place)])
             return
@@ -141,7 +140,7 @@ class Administration:
 
         Who may not describe the stream is told its name and configuration alone, which it has given.
         """
-        name = _text(event, "name")
+        name = text_in(event, "name")
         self._check(event, CREATE, on_stream(name))
         sources_max = self._tables.limits.config.sources_max
         config = read_config(name, event.arguments.get("config", {}), sources_max)
@@ -175,7 +174,7 @@ class Administration:
     def trim_stream(self, event: AdminRequested, now: Now) -> None:
         """`stream.trim` {name, floor}: nothing below `floor` is kept; its description afterwards."""
         stream = self._named(event, TRIM)
-        floor = max(stream.floor, min(_number(event, "floor"), stream.head_durable + 1))
+        floor = max(stream.floor, min(number_in(event, "floor"), stream.head_durable + 1))
         fact = StreamTrimmed(stream.stream_id, floor)
         self._creating.change(
             fact, event.session, event.request, lambda s, _: self._answer_described(event, s, "floor"), now
@@ -197,7 +196,7 @@ class Administration:
         newest. `given`: another node has what it held, and so nothing is over (see `Removed`).
         """
         stream = self._named(event, DELETE)
-        if "head" in event.arguments and stream.head_assigned != _number(event, "head"):
+        if "head" in event.arguments and stream.head_assigned != number_in(event, "head"):
             message = f"stream {stream.name!r} already goes up to sequence {stream.head_assigned}: nothing was deleted"
             raise Refused("stream-moved-on", message, head=stream.head_durable)
 
@@ -206,7 +205,7 @@ class Administration:
             self._subscribing.end_stream(gone)
             self._answer(event, {"name": gone.name})
 
-        is_removed = not (_flag(event, "given") or self._subscribing.is_given(stream))
+        is_removed = not (flag_in(event, "given") or self._subscribing.is_given(stream))
         fact = StreamDeleted(stream.stream_id, is_removed)
         self._creating.change(fact, event.session, event.request, deleted, now)
 
@@ -241,12 +240,12 @@ class Administration:
 
     def list_sources(self, event: AdminRequested, now: Now) -> None:
         """`source.list` {stream}: where each source stands, by id: one that comes meanwhile is behind the others."""
-        name = _text(event, "stream")
+        name = text_in(event, "stream")
         self._check(event, DESCRIBE, on_stream(name))
         stream = self._tables.existing(name)
 
         def places_behind(after: Place) -> Iterator[Place]:
-            for source_id in range(_number_of(after) + 1, stream.next_source_id):
+            for source_id in range(number_of(after) + 1, stream.next_source_id):
                 source = stream.source_at(source_id)
                 if source is not None and source.granted[0]:
                     yield (f"{source_id:019}",)
@@ -265,8 +264,10 @@ class Administration:
         self._answer_rows(event, places_behind, lambda _: (on_stream(name),), row)
 
     def raise_sources(self, event: AdminRequested, now: Now) -> None:
-        """`source.raise` {stream, sources, owners?}: each of (name, number, token) has published so far; {head}."""
-        name = _text(event, "stream")
+        """`source.raise` {stream, sources, owners?}: each of (name, number, token) has published so far; {head,
+        append_time_us}.
+        """
+        name = text_in(event, "stream")
         wanted = read_raise(event, self._tables.limits.token_size_max)
         for source in dict.fromkeys(source for source, _, _ in wanted.sources) or (None,):
             self._check(event, RAISE, on_stream(name, source))
@@ -275,7 +276,7 @@ class Administration:
         stream = self._tables.existing(name)
 
         def raised(_: Now) -> None:
-            self._answer(event, {"head": stream.head_durable})
+            self._answer(event, {"head": stream.head_durable, "append_time_us": stream.append_time_us})
 
         def failed(code: str, reason: str) -> None:
             message = f"the node could not store the change ({reason}): nothing has changed"
@@ -288,11 +289,11 @@ class Administration:
     def list_subscriptions(self, event: AdminRequested, now: Now) -> None:
         """`subscription.list` {stream?, name?}: where each durable subscription stands, or each of that name."""
         wanted = event.arguments.get("stream")
-        named = None if event.arguments.get("name") is None else _text(event, "name")
+        named = None if event.arguments.get("name") is None else text_in(event, "name")
         streams = self._tables.streams
         one = ""
         if wanted is not None:
-            one = _text(event, "stream")
+            one = text_in(event, "stream")
             self._check(event, DESCRIBE, on_stream(one))
             self._tables.existing(one)
 
@@ -323,7 +324,9 @@ class Administration:
         self._answer(event, self._shown(stream, subscription))
 
     def advance_subscription(self, event: AdminRequested, now: Now) -> None:
-        """`subscription.advance` {stream, subscriber, name, floor}: what was read by other means is settled."""
+        """`subscription.advance` {stream, subscriber, name, floor}: what was read by other means is settled; or, with
+        {incarnation, first, last} as `floor`'s place, what is lost of a stream that was merged into this one is known.
+        """
         stream, subscription = self._subscribed(event, SUBSCRIBE)
         named = on_stream(stream.name, subscriber=subscription.subscriber)
         self._tables.rights.check_owner(event.session, event.principal, subscription.owner, named)
@@ -331,7 +334,13 @@ class Administration:
         def advanced(floor: int) -> None:
             self._answer(event, {"floor": floor})
 
-        self._advancing.advance(event, stream, subscription, _number(event, "floor"), advanced, now)
+        life = event.arguments.get("incarnation")
+        if isinstance(life, bytes):
+            bounds = number_in(event, "first"), number_in(event, "last")
+            fact = SubscriptionTold(stream.stream_id, subscription.subscriber, subscription.name, life, *bounds)
+            self._advancing.tell(event, subscription, fact, advanced, now)
+        else:
+            self._advancing.advance(event, stream, subscription, number_in(event, "floor"), advanced, now)
 
     def remove_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.remove` {stream, subscriber, name, wish?}: its cursor is gone, its owner is told."""
@@ -341,24 +350,24 @@ class Administration:
     def renew_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.renew` {stream, subscriber, name, wish?, left?}: it is asked for again, if not left since."""
         stream, key, wish = self._wished(event)
-        left = _number(event, "left", 0)
+        left = number_in(event, "left", 0)
         self._wishes.renew(event, stream, key, wish, left, lambda was: self._answer(event, {"renewed": was}), now)
 
     def _wished(self, event: AdminRequested) -> tuple[Stream, tuple[str, str], int]:
-        name, key = _text(event, "stream"), (_text(event, "subscriber"), _text(event, "name"))
+        name, key = text_in(event, "stream"), (text_in(event, "subscriber"), text_in(event, "name"))
         named = on_stream(name, subscriber=key[0])
         self._check(event, SUBSCRIBE, named)
         stream = self._tables.existing(name)
         known = stream.subscriptions.get(key)
         if known is not None:
             self._tables.rights.check_owner(event.session, event.principal, known.owner, named)
-        return stream, key, _number(event, "wish", 0)
+        return stream, key, number_in(event, "wish", 0)
 
     def list_left(self, event: AdminRequested, now: Now) -> None:
         """`subscription.left` {stream, name}: who left the subscription of that name, when, by which wish, and whose it
         was.
         """
-        stream, name = _text(event, "stream"), _text(event, "name")
+        stream, name = text_in(event, "stream"), text_in(event, "name")
         self._check(event, DESCRIBE, on_stream(stream))
         left = self._tables.existing(stream).left
 
@@ -388,7 +397,7 @@ class Administration:
         """`sink.remove` {sink}: it is forgotten, with the id of its last commit; what it committed stays. One without
         a name of its own goes with its open stages, also for who may write to it.
         """
-        sink = _text(event, "sink")
+        sink = text_in(event, "sink")
         run, resource = self._tables.runs.get(sink), on_sink(sink)
         if not (run is not None and run.is_ephemeral and self._tables.rights.may(event.principal, PUBLISH, resource)):
             self._check(event, DELETE, resource)
@@ -403,13 +412,13 @@ class Administration:
             return on_sink(stage.sink), on_stream(streams[stage.stream_id].name)
 
         def places_behind(after: Place) -> Iterator[Place]:
-            return ((f"{number:019}",) for number in stages.keys_from(_number_of(after) + 1))
+            return ((f"{number:019}",) for number in stages.keys_from(number_of(after) + 1))
 
         self._answer_rows(event, places_behind, resources_of, lambda place: self._leases.shown(stages[int(place[0])]))
 
     def drop_stages(self, event: AdminRequested, now: Now) -> None:
         """`stage.drop` {sink}: the open stages of a sink are gone, whoever writes them."""
-        sink = _text(event, "sink")
+        sink = text_in(event, "sink")
         self._tables.rights.check(event.session, event.principal, DELETE, on_sink(sink))
         self._leases.drop_stages(event, sink, now)
 
@@ -423,13 +432,13 @@ class Administration:
         return self._tables.rights.may(event.principal, DESCRIBE, resource)
 
     def _named(self, event: AdminRequested, verb: str) -> Stream:
-        name = _text(event, "name")
+        name = text_in(event, "name")
         self._check(event, verb, on_stream(name))
         return self._tables.existing(name)
 
     def _subscribed(self, event: AdminRequested, verb: str) -> tuple[Stream, Subscription]:
-        name = _text(event, "stream")
-        key = (_text(event, "subscriber"), _text(event, "name"))
+        name = text_in(event, "stream")
+        key = (text_in(event, "subscriber"), text_in(event, "name"))
         # Rules limit the names under which one subscribes, and not of whom one sees how they stand.
         self._check(event, verb, on_stream(name, subscriber=None if verb == DESCRIBE else key[0]))
         stream = self._tables.existing(name)
@@ -439,39 +448,12 @@ class Administration:
         return stream, subscription
 
 
-def _text(event: AdminRequested, name: str) -> str:
-    value = event.arguments.get(name)
-    if not isinstance(value, str) or not value:
-        raise Refused("bad-request", f"{event.verb} needs a text {name!r}")
-    return value
-
-
-def _flag(event: AdminRequested, name: str) -> bool:
-    value = event.arguments.get(name, False)
-    if not isinstance(value, bool):
-        raise Refused("bad-request", f"{event.verb} needs true or false as {name!r}")
-    return value
-
-
-def _number_of(place: Place) -> int:
-    """The number that a place has in a list by numbers; 0 for a place in front of all."""
-    text = place[0] if place else ""
-    return int(text) if text.isdecimal() and len(text) < _DIGITS_MAX else 0
-
-
 def _its_stream(place: Place) -> tuple[Resource, ...]:
     return (on_stream(place[0]),)
 
 
 def _its_sink(place: Place) -> tuple[Resource, ...]:
     return (on_sink(place[0]),)
-
-
-def _number(event: AdminRequested, name: str, absent: int | None = None) -> int:
-    value = event.arguments.get(name, absent)
-    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= U63_MAX:
-        raise Refused("bad-request", f"{event.verb} needs a whole number {name!r} from 0 to {U63_MAX}")
-    return value
 
 
 _VERBS: dict[str, Verb] = {

@@ -1,6 +1,9 @@
 """Moves the cursor of a subscription that nobody is attached to: its subscriber has read the rows by other means.
 
 Spark's tasks read blocks of a stream each by itself, and the subscription does nothing but keep those rows until then.
+
+What was gone from another stream before that was merged into this one is not among the rows, so whoever is told of it
+says here that it knows, attached or not.
 """
 
 from __future__ import annotations
@@ -15,7 +18,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
 from .exchange import AdminRequested, Durability
-from .facts import SubscriptionSettled
+from .facts import SubscriptionSettled, SubscriptionTold
 from .orders import Orders
 from .stream import Stream
 from .subscribing import Subscribing
@@ -67,11 +70,31 @@ class Advancing:
             fact = replace(settled, floor=floor, settled=above, pushed_to=max(settled.pushed_to, floor))
             self._subscribing.feeding.change(subscription, fact, _Advanced(self, event, subscription, fact, then), now)
 
+    def tell(
+        self, event: AdminRequested, subscription: Subscription, fact: SubscriptionTold, then: Callable[[int], None],
+        now: Now,
+    ) -> None:  # fmt: skip
+        """Have it known to the subscriber what is lost, and call `then` with the floor once that is journaled."""
+        self._subscribing.feeding.in_turn(subscription, partial(self._tell, event, subscription, fact, then), now)
+
+    def _tell(
+        self, event: AdminRequested, subscription: Subscription, fact: SubscriptionTold, then: Callable[[int], None],
+        now: Now,
+    ) -> None:  # fmt: skip
+        if subscription.is_removed:
+            name = f"subscription {subscription.subscriber}/{subscription.name}"
+            self.refuse(event, "unknown-subscription", f"{name} was removed")
+        else:
+            self._subscribing.feeding.change(subscription, fact, _Advanced(self, event, subscription, fact, then), now)
+
     def advanced(self, waiter: _Advanced, now: Now) -> None:
         """The cursor is in the journal where it was wanted."""
         subscription = waiter.subscription
-        if waiter.fact is not None:
+        if isinstance(waiter.fact, SubscriptionTold):
+            subscription.tell(waiter.fact)
+        elif waiter.fact is not None:
             subscription.apply_settled(waiter.fact, self._unsettled_max)
+        if waiter.fact is not None:
             self._subscribing.feeding.go_on(subscription, now)
         waiter.then(subscription.done_to)
 
@@ -91,7 +114,7 @@ class _Advanced:
     advancing: Advancing
     event: AdminRequested
     subscription: Subscription
-    fact: SubscriptionSettled | None
+    fact: SubscriptionSettled | SubscriptionTold | None
     then: Callable[[int], None]
 
     def become_durable(self, durability: Durability, now: Now) -> None:

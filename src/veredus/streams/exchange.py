@@ -29,6 +29,7 @@ from .attempts import ConfirmHanded as ConfirmHanded
 from .attempts import ConfirmReturned as ConfirmReturned
 from .attempts import HandedOut as HandedOut
 from .attempts import ReturnRequested as ReturnRequested
+from .facts import Lost
 from .refused import BatchUnfit as BatchUnfit
 from .refused import RefuseBatch as RefuseBatch
 from .tokens import TokenStoreRequested as TokenStoreRequested
@@ -393,6 +394,8 @@ class CursorMove:
     renewed_us: int = 0
     wish: int = 0
     owner: str = ""
+    lost: tuple[Lost, ...] = ()
+    """All that its subscriber is to be told of: what was gone before the merge."""
 
 
 @dataclass(frozen=True, slots=True)

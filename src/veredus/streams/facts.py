@@ -150,6 +150,14 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
         return tuple((place, place + count - 1) for place, count in cut if count > 0)
 
 
+class Lost(msgspec.Struct, frozen=True, array_like=True):
+    """What a subscription was to be pushed, and was gone from the stream of which this is a life before a merge."""
+
+    incarnation: bytes
+    first: int
+    last: int
+
+
 class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     """A durable subscription came into being, or changed its owner, its filter or its mode."""
 
@@ -192,6 +200,8 @@ class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     """What the application of now gave back to be tried again, and has not taken again."""
     from_us: int = 0
     """What was appended before this time is not wanted; 0 for a start that was no time."""
+    lost: tuple[Lost, ...] = ()
+    """What its subscriber is to be told of, and has not said that it knows."""
 
 
 class SubscriptionSettled(msgspec.Struct, frozen=True, tag="settled"):
@@ -220,6 +230,17 @@ class SubscriptionRenewed(msgspec.Struct, frozen=True, tag="renew"):
     name: str
     renewed_us: int
     wish: int = 0
+
+
+class SubscriptionTold(msgspec.Struct, frozen=True, tag="told"):
+    """The subscriber of a durable subscription knows what is lost of another stream: see `Lost`."""
+
+    stream_id: int
+    subscriber: str
+    name: str
+    incarnation: bytes
+    first: int
+    last: int
 
 
 class SubscriptionRemoved(msgspec.Struct, frozen=True, tag="unsubscribed"):
@@ -302,6 +323,7 @@ class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
     wish: int = 0
     owner: str = ""
     """Whose it is from now on; "" for whose it is here."""
+    lost: tuple[Lost, ...] = ()
 
 
 class Woven(msgspec.Struct, frozen=True, array_like=True):
@@ -350,6 +372,7 @@ Fact: TypeAlias = (
     | SubscriptionOpened
     | SubscriptionSettled
     | SubscriptionRenewed
+    | SubscriptionTold
     | SubscriptionRemoved
     | RunOpened
     | SinkRemoved

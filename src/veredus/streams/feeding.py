@@ -23,7 +23,7 @@ from .audience import Audience
 from .cursors import Cursors
 from .examine import Examiner, Parcel, Wanted
 from .exchange import EndSubscription, PushGap, PushProgress, Refuse
-from .facts import SubscriptionOpened, SubscriptionRemoved, SubscriptionRenewed, SubscriptionSettled
+from .facts import SubscriptionOpened, SubscriptionRemoved, SubscriptionRenewed, SubscriptionSettled, SubscriptionTold
 from .fanout import Fanout
 from .flow import Flow
 from .orders import Orders, Waiter
@@ -32,7 +32,9 @@ from .stream import Stream
 from .subscription import Subscription
 from .tables import StreamsLimits
 
-Change: TypeAlias = SubscriptionOpened | SubscriptionSettled | SubscriptionRenewed | SubscriptionRemoved
+Change: TypeAlias = (
+    SubscriptionOpened | SubscriptionSettled | SubscriptionRenewed | SubscriptionTold | SubscriptionRemoved
+)
 
 READ_COUNT = 2
 """The journal is read for so many pushes at once."""

@@ -126,7 +126,7 @@ def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved
     )
     return CursorMoved(
         stream_id, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled, origins,
-        move.is_removed, unwanted, move.left, move.renewed_us, move.wish, move.owner,
+        move.is_removed, unwanted, move.left, move.renewed_us, move.wish, move.owner, move.lost,
     )  # fmt: skip
 
 

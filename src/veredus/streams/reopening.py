@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _AS_THEY_ARE = (
     "stream_id", "subscriber", "name", "epoch", "incarnation", "filter", "filter_sequence", "mode", "pushed_to",
     "pushed_known", "handed_to", "attempts_max", "parked_to", "opened_us", "start", "from_us", "origins", "unwanted",
-    "renewed_us", "wish", "owner",
+    "renewed_us", "wish", "owner", "lost",
 )  # fmt: skip
 """What the fact has of a subscription as that has it; none of it is ever changed in its place."""
 _fields_of = attrgetter(*_AS_THEY_ARE)

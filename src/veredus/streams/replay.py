@@ -36,9 +36,11 @@ from .facts import (
     SubscriptionRemoved,
     SubscriptionRenewed,
     SubscriptionSettled,
+    SubscriptionTold,
     TokenStored,
     decode_fact,
 )
+from .feeding import Change
 from .moving import apply_move
 from .orders import Orders
 from .publishing import record_batch
@@ -226,7 +228,7 @@ class Replay:
                     source = stream.source_at(source_id)
                     if source is not None:
                         source.store_token(number, token)
-            case SubscriptionOpened() | SubscriptionSettled() | SubscriptionRenewed() | SubscriptionRemoved():
+            case _ if isinstance(fact, Change):
                 stream = self._tables.streams_by_id.get(fact.stream_id)
                 if stream is not None:
                     self._apply_to_subscription(stream, fact)
@@ -273,7 +275,7 @@ class Replay:
     def _apply_to_subscription(
         self,
         stream: Stream,
-        fact: SubscriptionOpened | SubscriptionSettled | SubscriptionRenewed | SubscriptionRemoved,
+        fact: Change,
     ) -> None:
         known = stream.subscriptions.get((fact.subscriber, fact.name))
         match fact:
@@ -284,6 +286,8 @@ class Replay:
                 known.apply_settled(fact, self._tables.limits.unsettled_max)
             case SubscriptionRenewed() if known is not None:
                 known.renew(fact)
+            case SubscriptionTold() if known is not None:
+                known.tell(fact)
             case SubscriptionRemoved(_, subscriber, name, removed_us, wish, principal):
                 stream.subscriptions.take((subscriber, name))
                 self._tables.departures.note(stream, subscriber, name, removed_us, wish, principal)

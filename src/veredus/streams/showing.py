@@ -53,6 +53,7 @@ def shown_subscription(stream: Stream, subscription: Subscription, flow: Flow | 
         "next": next_of(stream.weave, floor, settled, stream.head_durable),
         "renewed_us": subscription.renewed_us,
         "wish": subscription.wish,
+        "lost": subscription.lost,
     }
     if flow is not None:
         shown |= {
@@ -80,4 +81,5 @@ def part_count_of(subscription: Subscription) -> int:
     """The ranges and runs that it is shown with, roughly, and its filter as so many as it is long."""
     origins = sum(len(origin.runs) for origin in subscription.origins)
     ranges = subscription.ledger.unsettled_count + len(subscription.excluded) + len(subscription.unwanted)
+    ranges += len(subscription.lost)
     return ranges + origins + size_of_filter(subscription.filter) // PART_SIZE

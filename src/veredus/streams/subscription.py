@@ -23,7 +23,7 @@ from veredus.matching import Filter
 
 from .attempts import HandedOut, ReturnRequested
 from .exchange import EVERYTHING, SettleRequested
-from .facts import CursorMoved, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled
+from .facts import CursorMoved, Lost, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled, SubscriptionTold
 from .ranges import between, cursor_of, is_in, joined, raised, without
 from .reopening import Reopening, settled_ranges
 from .source import PAST_MAX
@@ -58,6 +58,7 @@ class Subscription:
         "is_removed",
         "is_stale",
         "leaving",
+        "lost",
         "member",
         "mode",
         "name",
@@ -120,7 +121,7 @@ class Subscription:
         self.origins = fact.origins
         self.unwanted = fact.unwanted
         self.renewed_us, self.wish = max(fact.opened_us, fact.renewed_us), fact.wish
-        self.owner = fact.owner
+        self.owner, self.lost = fact.owner, fact.lost
         self.is_attached = True
         self._place(fact, unsettled_max)
 
@@ -240,7 +241,7 @@ class Subscription:
         done = without(((0, self.floor), *self.settled_ranges()), self.unwanted)
         kept = ((max(a, fact.kept_from), b) for a, b in done if b >= fact.kept_from)
         self.opened_us, self.start, self.origins = fact.opened_us, fact.start, fact.origins
-        self.unwanted = fact.unwanted
+        self.unwanted, self.lost = fact.unwanted, fact.lost
         # The wishes of another owner count no more.
         is_anothers = "" != self.owner != (fact.owner or self.owner)
         self.renewed_us = max(fact.opened_us, fact.renewed_us)
@@ -265,6 +266,15 @@ class Subscription:
     def renew(self, fact: SubscriptionRenewed) -> None:
         """It was asked for again."""
         self.renewed_us, self.wish = max(self.renewed_us, fact.renewed_us), max(self.wish, fact.wish)
+
+    def tell(self, fact: SubscriptionTold) -> None:
+        """Its subscriber knows what is lost of another stream."""
+        told = ((fact.first, fact.last),)
+        self.lost = tuple(
+            Lost(one.incarnation, first, last)
+            for one in self.lost
+            for first, last in without(((one.first, one.last),), told if one.incarnation == fact.incarnation else ())
+        )
 
     def settled(self, is_detached: bool, attempts: tuple[Retold, ...] = ()) -> SubscriptionSettled:
         """The fact that its cursor stands where the ledger says; `attempts`: what has changed of them."""

@@ -72,6 +72,7 @@ from veredus.protocols.topics.messages import (
     Unsubscribe,
     encode_message,
 )
+from veredus.protocols.topics.words import NO_MESSAGE_ID
 
 from .arguments import check_named, octets_of
 from .home import Home
@@ -437,6 +438,8 @@ class Operations:
                 return Unavailable("no-server", said, topic=topic)
             case StatusWord.INTERNAL_ERROR if text.endswith(_NOT_STORED):
                 return Unavailable("not-stored", f"{said}: it was not stored, and may be tried again", topic=topic)
+            case StatusWord.INTERNAL_ERROR if status.message_id not in ("", NO_MESSAGE_ID):
+                return Unavailable("messages-gone", said, topic=topic, message_id=status.message_id)
             case StatusWord.INTERNAL_ERROR:
                 return Unavailable("server-failed", said, topic=topic)
             case StatusWord.REFUSED | StatusWord.BAD_MESSAGE:

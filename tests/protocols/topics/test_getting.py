@@ -472,11 +472,27 @@ def test_what_was_settled_before_it_was_pushed_keeps_nobody_waiting() -> None:
 def test_nobody_waits_for_what_will_be_passed_over(settled: tuple[tuple[int, int], ...], is_answered: bool) -> None:
     gets = Gets(lambda: 7, lambda: incarnation(1), 10, ANSWER_SIZE_MAX)
     gets.ask(1, Get("alice", "s", "-1"), "local")
-    gets.handle(x.AnswerAdmin(7, 1, {"origins": (), "floor": 4, "settled": settled}))
+    gets.handle(x.AnswerAdmin(7, 1, {"origins": (), "floor": 4, "settled": settled, "lost": ()}))
     (look,) = gets.handle(x.GrantSubscription(7, 1, incarnation(2), 1, 1, 5, 1, 9, 0))
     assert isinstance(look, x.AdminRequested)
     said = gets.handle(x.AnswerAdmin(7, look.request, {"floor": 4, "lag": 5, "settled": settled}))
     assert [end.status for end in said if isinstance(end, GetEnded)] == ["NO_MESSAGES"] * is_answered
+
+
+def test_a_gap_begins_behind_what_was_settled_before_its_session_looked_there() -> None:
+    gets = Gets(lambda: 7, lambda: incarnation(1), 10, ANSWER_SIZE_MAX)
+    gets.ask(1, Get("alice", "s", "-1"), "local")
+    shown = {"origins": (), "floor": 13, "settled": ((15, 16),), "lost": ()}
+    gets.handle(x.AnswerAdmin(7, 1, shown))
+    gets.handle(x.GrantSubscription(7, 1, incarnation(2), 1, 1, 10, 1, 34, 0))
+    (told,) = gets.handle(x.PushGap(7, 10, 29, "trimmed"))
+    assert isinstance(told, GetEnded)
+    assert told.message_id == f"{incarnation(2).hex()[:16]}-14..14"
+    (settle,) = gets.ask(2, Get("alice", "s", told.message_id), "local")
+    assert isinstance(settle, x.SettleRequested)
+    (following,) = gets.handle(x.ConfirmSettled(7, 16, ()))
+    assert isinstance(following, GetEnded)
+    assert following.message_id.endswith("-17..28")
 
 
 class Step(NamedTuple):

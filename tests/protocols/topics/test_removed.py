@@ -7,7 +7,11 @@ import pytest
 
 from tests.protocols.topics.test_getting import GIVEN, GIVER, SUBSCRIBE, Scene, merge, sequence_of
 from tests.streams.rig import incarnation
+from veredus.kernel.engine import Now
 from veredus.kernel.events import Received
+from veredus.protocols.topics.getting import GetEnded, Gets
+from veredus.protocols.topics.messages import Get, Put, StatusWord
+from veredus.protocols.topics.putting import PutEnded, Puts
 from veredus.streams import exchange as x
 from veredus.streams.removed import GIVEN as MARK
 
@@ -149,3 +153,28 @@ def test_whoever_holds_the_id_of_a_removed_stream_gets_each_message_once_when_th
     town.run(town.time_ns + SECOND)
     assert [do(alice, alice.get("news")) for _ in range(3)] == ["OK", "OK", "NO_MESSAGES"]
     assert alice.handed["news"] == [b"first", b"second", b"third"]
+
+
+@pytest.mark.parametrize("code", ["stream-deleted", "stream-replaced", "subscription-removed"])
+def test_who_gets_or_puts_while_a_topic_is_removed_is_told_to_try_again(code: str) -> None:
+    gets = Gets(lambda: 7, lambda: incarnation(1), 10, 1000)
+    gets.ask(1, Get("alice", "s", "-1"), "local")
+    (got,) = gets.handle(x.Refuse(7, code, "it is gone"))
+    assert got == GetEnded(
+        1,
+        StatusWord.SERVER_UNAVAILABLE,
+        f"it is gone [{code}]: retry; if the answer is NOT_SUBSCRIBED then, subscribe first",
+    )
+    puts = Puts(lambda: 8, lambda: incarnation(1), 1000, 10)
+    puts.ask(1, Put("alice", "s", 1, b"one"), "local", Now(0, 0))
+    (put,) = puts.handle(x.Refuse(8, code, "it is gone"), Now(0, 0))
+    assert put == PutEnded(
+        1, StatusWord.SERVER_UNAVAILABLE, f"it is gone [{code}]: retry, and it is put to the topic that begins then"
+    )
+
+
+def test_who_gets_while_a_commit_moves_its_subscription_is_told_to_try_again() -> None:
+    gets = Gets(lambda: 7, lambda: incarnation(1), 10, 1000)
+    gets.ask(1, Get("alice", "s", "-1"), "local")
+    (got,) = gets.handle(x.Fence(7, 1, "a commit has moved it: subscribe again"))
+    assert got == GetEnded(1, StatusWord.SERVER_UNAVAILABLE, "a commit has moved it: subscribe again: retry")

@@ -9,7 +9,7 @@ from typing import NamedTuple, TypeAlias
 
 from veredus.delivery.settlement import Range
 from veredus.streams import exchange as x
-from veredus.streams.facts import Origin
+from veredus.streams.facts import Lost, Origin
 from veredus.streams.lives import Lives
 
 from .messages import Get, GetMany, Subscribe, Unsubscribe
@@ -61,8 +61,12 @@ class Getter:
     """How much of it there is when nothing waits."""
     has_caught_up: bool = False
     """Whether nothing lies behind what was pushed: then what comes is pushed at once."""
-    gap_told: tuple[int, int] = (0, 0)
-    """Where what it missed and was told last begins, and how often it was told."""
+    lost: list[Lost] = field(default_factory=list)
+    """What was gone before a merge, which it is told first of all."""
+    is_telling: bool = False
+    """Whether what it names of that is on its way to the journal."""
+    gap_told: tuple[str, int] = ("", 0)
+    """What it missed and was told last, and how often it was told."""
 
     @property
     def asker(self) -> int:
@@ -74,10 +78,10 @@ class Getter:
         """The incarnation of the stream that is there, and the lives of those of its name that were removed."""
         return () if self.grant is None else (self.grant.stream_incarnation, *self.grant.removed)
 
-    def tell_gap(self, gap: Gap) -> int:
-        """It is about to be told what it missed; how often it was, with this time."""
-        sequence, count = self.gap_told
-        self.gap_told = gap.sequence, count + 1 if sequence == gap.sequence else 1
+    def tell_gap(self, named: str) -> int:
+        """It is about to be told what it missed, under this id; how often it was, with this time."""
+        before, count = self.gap_told
+        self.gap_told = named, count + 1 if before == named else 1
         return self.gap_told[1]
 
     @property

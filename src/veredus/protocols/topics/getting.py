@@ -28,15 +28,17 @@ from typing import NamedTuple, TypeAlias
 
 from veredus.delivery.settlement import Range
 from veredus.streams import exchange as x
+from veredus.streams.facts import Lost
 from veredus.streams.lives import Lives
 from veredus.streams.ranges import is_in, joined, without
 
 from .getter import CREDIT_SIZE, Asking, Getter, Question
-from .ids import SUBSCRIPTION, is_of_page, read_id, shown_of, unknown_id
+from .ids import SUBSCRIPTION, gap_id, is_of_page, read_id, shown_of, unknown_id
+from .losing import left_of_lost, named_in
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
 from .messages import Get, GetMany, StatusWord, Subscribe, Unsubscribe
 from .pushed import Gap, Message, messages_in
-from .putting import word_for
+from .putting import answer_for
 from .transfer import page_numbers
 from .words import NO_MESSAGE_ID
 
@@ -46,7 +48,7 @@ WIDE_MAX = 128
 GAP_TOLD_MAX = 8
 """So often whoever names nothing that it missed is told of it: a client that knows the page alone cannot name it, and
 asks four times for one message."""
-_ADMIN, _LOOK = 1, 2
+_ADMIN, _LOOK, _TELL = 1, 2, 3
 
 
 class GetEnded(NamedTuple):
@@ -129,7 +131,9 @@ class Gets:
                     getter.position = max(getter.position, position)
                     self._go_on(getter)
                 case x.PushGap(_, first, following, code):
-                    getter.messages.append(Gap(first, following - 1, code))
+                    # Its flow may not have passed yet what was settled to a session before.
+                    gone = without(((first, following - 1),), getter.done)
+                    getter.messages.extend(Gap(*bounds, code) for bounds in gone)
                     getter.position = max(getter.position, following)
                     self._go_on(getter)
                 case x.ConfirmSettled():
@@ -137,7 +141,7 @@ class Gets:
                 case x.Refuse():
                     self._refused(getter, event)
                 case x.Fence(_, _, message):
-                    self._end(getter, StatusWord.REFUSED, f"{message}: ask again")
+                    self._end(getter, StatusWord.SERVER_UNAVAILABLE, f"{message}: retry")
         return effects
 
     def forget(self, topic: str) -> list[int]:
@@ -190,6 +194,10 @@ class Gets:
         if said.request == _LOOK:
             self._looked(getter, result["floor"], result["lag"], result["settled"])
             return
+        if said.request == _TELL:
+            getter.is_telling = False
+            self._go_on(getter)
+            return
         question, getter.is_removing = getter.asked[0].question, False
         if isinstance(question, Subscribe) and result["renewed"]:
             self._answer(getter, StatusWord.ALREADY_SUBSCRIBED)
@@ -203,7 +211,7 @@ class Gets:
             getter.origins = {}
             for origin in result["origins"]:
                 getter.origins.setdefault(shown_of(origin.incarnation), []).append(origin)
-            getter.done = ((0, result["floor"]), *result["settled"])
+            getter.done, getter.lost = ((0, result["floor"]), *result["settled"]), list(result["lost"])
             self._attach(getter)
 
     def _refused(self, getter: Getter, said: x.Refuse) -> None:
@@ -222,7 +230,8 @@ class Gets:
             # While the subscription is being removed its owner, too, is told that it is gone.
             if not said.is_final:
                 self._effects.append(x.SessionClosed(getter.session))
-            self._end(getter, word_for(said.code), f"{said.message} [{said.code}]")
+            advice = "; if the answer is NOT_SUBSCRIBED then, subscribe first"
+            self._end(getter, *answer_for(said.code, said.message, advice))
 
     def _answer(
         self, getter: Getter, status: StatusWord, text: str = "", message_id: str = "", body: bytes = b""
@@ -261,6 +270,7 @@ class Gets:
         self._effects.append(x.SessionClosed(getter.session))
         del self.by_session[getter.session]
         getter.session, getter.grant, getter.settling = self._open_session(), None, ()
+        getter.lost, getter.is_telling = [], False
         getter.messages.clear()
         self.by_session[getter.session] = getter
 
@@ -302,6 +312,12 @@ class Gets:
             self._wide_count += 1
             getter.credit_size = MANY_CREDIT_SIZE
             self._free(getter, MANY_CREDIT_SIZE - CREDIT_SIZE)
+        named_id = read_id(question.last_id)
+        told = named_in(getter.lost, named_id) if named_id else None
+        if told is not None:
+            getter.is_telling = True
+            self._tell(getter, told)
+            return
         if not getter.messages and not getter.has_caught_up:
             self._administer(getter, "subscription.show", _LOOK)
             return
@@ -313,6 +329,12 @@ class Gets:
             self._effects.append(x.SettleRequested(getter.session, named))
         else:
             self._hand_out(getter)
+
+    def _tell(self, getter: Getter, told: Lost) -> None:
+        """It knows what was gone before a merge."""
+        getter.lost = left_of_lost(getter.lost, told)
+        more = {"incarnation": told.incarnation, "first": told.first, "last": told.last}
+        self._administer(getter, "subscription.advance", _TELL, **more)
 
     def _looked(self, getter: Getter, floor: int, lag: int, settled: Sequence[Range]) -> None:
         """Where nothing is left to be pushed nobody waits; else it comes, or what became of it.
@@ -370,18 +392,22 @@ class Gets:
 
     def _hand_out(self, getter: Getter) -> None:
         message = getter.messages[0] if getter.messages else None
-        if message is None and not getter.has_caught_up:
+        if getter.lost:
+            lost = getter.lost[0]
+            named = gap_id(lost.incarnation, lost.first, lost.last)
+            if getter.tell_gap(named) == GAP_TOLD_MAX:
+                self._tell(getter, lost)
+            self._answer_gap(getter, lost.first, lost.last, "gone before servers merged", named)
+        elif message is None and not getter.has_caught_up:
             self._administer(getter, "subscription.show", _LOOK)
         elif message is None:
             self._answer(getter, StatusWord.NO_MESSAGES)
         elif isinstance(message, Gap):
-            if getter.tell_gap(message) == GAP_TOLD_MAX:
+            named = gap_id(getter.lives.at(message.sequence), message.sequence, message.last)
+            if getter.tell_gap(named) == GAP_TOLD_MAX:
                 getter.messages.popleft()
                 self._effects.append(x.SettleRequested(getter.session, ((message.sequence, message.last),)))
-            named = f"{shown_of(getter.lives.at(message.sequence))}-{message.sequence}..{message.last}"
-            lost = f"messages {message.sequence} to {message.last} of {getter.topic}"
-            said = f"{lost} are no longer available ({message.code}): retry the GET for the next message"
-            self._answer(getter, StatusWord.INTERNAL_ERROR, said, named)
+            self._answer_gap(getter, message.sequence, message.last, message.code, named)
         else:
             question = getter.asked[0].question
             shown = shown_of(getter.lives.at(message.sequence))
@@ -392,6 +418,10 @@ class Gets:
                 self._answer(getter, StatusWord.OK, message_id=f"{shown}-{first}..{last}", body=body)
             else:
                 self._answer(getter, StatusWord.OK, message_id=f"{shown}-{message.sequence}", body=message.body)
+
+    def _answer_gap(self, getter: Getter, first: int, last: int, code: str, named: str) -> None:
+        lost = f"messages {first} to {last} of {getter.topic} are no longer available ({code})"
+        self._answer(getter, StatusWord.INTERNAL_ERROR, f"{lost}: retry the GET for the next message", named)
 
     def _next_of(self, getter: Getter, count: int) -> list[Message]:
         """Up to so many messages that come next, as many as one answer takes, and at least one.
@@ -444,5 +474,9 @@ class Gets:
     def _go_on(self, getter: Getter) -> None:
         """Something came for which the first question may have waited."""
         question = getter.asked[0].question if getter.asked else None
-        if getter.grant is not None and isinstance(question, Get | GetMany) and not getter.settling:
+        if (
+            getter.grant is not None
+            and isinstance(question, Get | GetMany)
+            and not (getter.settling or getter.is_telling)
+        ):
             self._get(getter, question)

@@ -66,6 +66,8 @@ class Giving:
         self._session = 0
         self._lives = Lives.of(b"")
         self._head = 0
+        self._appended_us = 0
+        """When something was appended last, as far as is known."""
         self._position = 0
         """Everything below it was read."""
         self._removed: tuple[bytes, ...] = ()
@@ -101,7 +103,7 @@ class Giving:
         self._administer("stream.show", {"name": self.topic}, self._looked)
 
     def _looked(self, shown: dict[str, Any], now: Now) -> None:
-        self._head = shown["head"]
+        self._head, self._appended_us = shown["head"], shown["append_time_us"]
         if self._session:
             self._pump(now)
             return
@@ -242,7 +244,7 @@ class Giving:
         self._administer("subscription.left", named, partial(self._give, standings_of(listed, self._removed)))
 
     def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int, str]], now: Now) -> None:
-        end = End(self._lives.present, self._head, self._offset_us, standings, left_of(left))
+        end = End(self._lives.present, self._head, self._offset_us, standings, left_of(left), self._appended_us)
         subscribers = tuple((who, ()) for who in end.standings)
         self._ask(end, self._ended, now, (), subscribers)
 
@@ -393,6 +395,7 @@ def standings_of(listed: list[dict[str, object]], removed: tuple[bytes, ...] = (
             one["wish"],  # type: ignore[arg-type]
             one["next"],  # type: ignore[arg-type]
             str(one["owner"]),
+            one["lost"],  # type: ignore[arg-type]
         )
         for one in listed
     }

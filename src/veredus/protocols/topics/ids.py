@@ -51,6 +51,11 @@ def shown_of(incarnation: bytes) -> str:
     return incarnation.hex()[:SHOWN_SIZE]
 
 
+def gap_id(life: bytes, first: int, last: int) -> str:
+    """What tells of messages that are gone, as the id of many messages would."""
+    return f"{shown_of(life)}-{first}..{last}"
+
+
 def unknown_id(message_id: str, topic: str, client: str, own: Lives) -> tuple[StatusWord, str]:
     """What a client is told of an id that no message of the stream with the lives `own` has.
 

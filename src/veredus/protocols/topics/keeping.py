@@ -32,7 +32,7 @@ from .desk import Desk
 from .giving import left_of, name_of, standings_of
 from .ids import SINK, SUBSCRIPTION
 from .messages import StatusWord, Transfer
-from .placing import Merged, Side, floor_of, moves, those_that_stay, without_what_came_there
+from .placing import Merged, Side, floor_of, lost_of, moves, those_that_stay, without_what_came_there
 from .transfer import (
     PAGE_SOURCE,
     Begin,
@@ -102,6 +102,8 @@ class Keeping:
         """Up to there the giver's rows came with merges in earlier lives of its stream."""
         self._staged = 0
         self._count = 0
+        self._appended_us = 0
+        """When something was appended to this stream last."""
         self._peers: list[int] = []
         """Who waits for the part that is worked on."""
         self._working_on: object = None
@@ -138,6 +140,7 @@ class Keeping:
             case Sources():
                 self._raise(part.sources, self._heard, part.owners)
             case RowsPart():
+                self._merged.note_arrivals(part.sequences, part.times_us, part.attributes)
                 self._take_rows([row for row in rows_of(part, transfer) if row.sequence > self._staged], now)
             case End():
                 self._end(part, now)
@@ -229,7 +232,7 @@ class Keeping:
                 self._fault(event, now)
 
     def _note(self, row: Row) -> None:
-        self._merged.times.note(row.sequence, row.time_us)
+        self._merged.note_own(row.sequence, row.time_us, row.attributes)
         if row.client:
             self._puts.note(row.client, row.counter, row.digest, row.sequence)
 
@@ -258,7 +261,7 @@ class Keeping:
             if raised:
                 ask()
             else:
-                self._merged.head = int(result["head"])
+                self._merged.head, self._appended_us = int(result["head"]), int(result["append_time_us"])
                 self._await_head(self._merged.head, then, now)
 
         def ask() -> None:
@@ -334,6 +337,9 @@ class Keeping:
 
     def _place(self, part: End, _: Now) -> None:
         self._merged.giver_head, self._merged.offset_us = part.head, part.offset_us
+        self._merged.end_arrivals(self._appended_us, part.appended_us)
+        # A server from the page has no sequences: where its messages lie says nothing of what it had.
+        self._merged.known_to = part.head if self._is_of_page else max(self._committed, self._taken, 0)
         # What was committed before had its subscriptions with it: they go on here.
         giver = Side(part.standings, part.left) if self._committed < 0 or self._is_of_page else Side({})
         named: dict[str, object] = {"stream": self.topic, "name": SUBSCRIPTION}
@@ -354,6 +360,11 @@ class Keeping:
             if order.unkept:
                 self._desk.note(
                     "warning", "topic-order-not-kept", topic=self.topic, giver=self.giver, reason=order.unkept
+                )
+            if told := sum(move.lost != lost_of(keeper, giver, move.subscriber) for move in placed):
+                gone = sum(last - first + 1 for first, last in self._merged.missing)
+                self._desk.note(
+                    "warning", "topic-messages-gone", topic=self.topic, giver=self.giver, publications=gone, told=told
                 )
             self._commit(part.head, tuple(placed), order.legs)
 

@@ -32,14 +32,15 @@ from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from veredus.streams.exchange import CursorMove, Place
-from veredus.streams.facts import Origin
+from veredus.streams.facts import Lost, Origin
 from veredus.streams.lives import Lives
 from veredus.streams.ranges import common, cursor_of, joined, without
 from veredus.streams.stream import NEVER_LEFT, Left
 
 from .ids import is_of_page, shown_of
+from .losing import Arrivals, all_of, in_lives, lost_in
 from .many import COUNT_MAX
-from .transfer import TIME_MAX_US, Bounds, Standing
+from .transfer import APPENDED_US, TIME_MAX_US, Attributes, Bounds, Standing
 
 _NEVER_US = 1 << 63
 _Lefts: TypeAlias = tuple[tuple[str, int, int], ...]
@@ -66,9 +67,9 @@ class Times:
             times_us.append(time_us)
 
     def before(self, time_us: int) -> tuple[Bounds, ...]:
-        """Where the rows lie that were put before a time; and all that is there no longer, below the first one."""
+        """Where the rows lie that were put before a time."""
         found: list[Bounds] = []
-        start = 0
+        start = self._runs[0][0][0] if self._runs else 0
         following = (*(places[0] for places, _ in self._runs[1:]), self._last + 1)
         for (places, times_us), end in zip(self._runs, following, strict=True) if self._runs else ():
             index = bisect_left(times_us, time_us)
@@ -111,8 +112,56 @@ class Merged:
     """When each of these was put, by the giver's clock; their places are rows of the stage."""
     twins: dict[int, int] = field(default_factory=dict)
     """The giver's sequences that lie at the keeper's already, and where; ascending."""
+    known_to: int = 0
+    """Up to there what of the giver's is not here came before, and nothing of it is missing."""
+    holes: list[Bounds] = field(default_factory=list)
+    """The keeper's sequences that are gone, as far as its rows were noted."""
+    arrivals: Arrivals = field(default_factory=Arrivals)
+    """When the keeper's rows were appended there, by its clock."""
+    row_arrivals: Arrivals = field(default_factory=Arrivals)
+    """When the giver's were appended there, by its own; their places are its sequences."""
 
+    _last: int = 0
     _runs: list[_Run] | None = None
+
+    def note_own(self, sequence: int, time_us: int, attributes: Attributes | None) -> None:
+        """The keeper's next row, and when it was put."""
+        self._note_holes(sequence - 1)
+        self._last = sequence
+        self.times.note(sequence, time_us)
+        if not (attributes and APPENDED_US in attributes):
+            self.arrivals.note(sequence, time_us)
+
+    def note_arrivals(
+        self, sequences: Iterable[int], times_us: Iterable[int], attributes: Iterable[Attributes | None]
+    ) -> None:
+        """Rows of the giver's, and when they were put: where that was there, all before them was appended no later."""
+        for sequence, time_us, known in zip(sequences, times_us, attributes, strict=True):
+            if not (known and APPENDED_US in known):
+                self.row_arrivals.note(sequence, time_us)
+
+    def end_arrivals(self, own_us: int, givers_us: int) -> None:
+        """All is known: when something was appended last at the keeper, and at the giver, 0 for not known."""
+        self._note_holes(self.head)
+        self._last = max(self._last, self.head)
+        self.arrivals.note(self.head, own_us)
+        if givers_us:
+            self.row_arrivals.note(self.giver_head, givers_us)
+
+    def _note_holes(self, last: int) -> None:
+        if last > self._last:
+            self.holes.append((self._last + 1, last))
+
+    def put_before(self, time_us: int) -> tuple[Bounds, ...]:
+        """The keeper's sequences that were put before a time; of what is gone, as far as that is certain."""
+        certain = ((0, self.arrivals.before(time_us)),)
+        return joined((*without(self.times.before(time_us), self.holes), *common(self.holes, certain)))
+
+    @property
+    def missing(self) -> tuple[Bounds, ...]:
+        """The giver's sequences of which nothing came; asked for once all is known."""
+        there = ((0, self.known_to), *((run.first, run.last) for run in self.runs))
+        return without(((1, self.giver_head),), joined(there))
 
     @property
     def runs(self) -> list[_Run]:
@@ -228,6 +277,12 @@ def without_what_came_there(
     return [settled(move) for move in placed]
 
 
+def lost_of(keeper: Side, giver: Side, who: str) -> tuple[Lost, ...]:
+    """What a subscriber was to be told of before the merge."""
+    standings = (side.standings.get(who) for side in (keeper, giver))
+    return all_of(one for standing in standings if standing is not None for one in standing.lost)
+
+
 def floor_of(keeper: Side, moved: Iterable[CursorMove]) -> int:
     """Up to where every subscription will have done with the keeper's rows."""
     floors = {who: standing.floor for who, standing in keeper.standings.items()}
@@ -291,6 +346,10 @@ class _Half(NamedTuple):
     def owner(self) -> str:
         return "" if self.standing is None or self.has_left else self.standing.owner
 
+    @property
+    def lost(self) -> tuple[Lost, ...]:
+        return () if self.standing is None or self.has_left else self.standing.lost
+
 
 class _Placer:
     """Places one subscription after the other."""
@@ -299,11 +358,13 @@ class _Placer:
         self._stage, self._name, self._merged = stage, name, merged
         self._twins = array("q", merged.twins)
         self._twin_places = array("q", merged.twins.values())
+        self._missing = merged.missing
 
     def move(self, who: str, keeper: _Half, giver: _Half, left: _Lefts) -> CursorMove | None:
         """Where it is to stand; None where it stands as it did."""
         placed = self.placed(who, keeper, giver, left)
-        is_moved = giver.standing is not None or placed.unwanted_rows or left
+        known = () if keeper.standing is None else keeper.standing.lost
+        is_moved = giver.standing is not None or placed.unwanted_rows or left or placed.lost != known
         return placed if is_moved else None
 
     def placed(self, who: str, keeper: _Half, giver: _Half, left: _Lefts) -> CursorMove:
@@ -317,16 +378,27 @@ class _Placer:
         opened_us = giver.opened_us + low
         unwanted = here.unwanted
         if given is not None:
-            put_before = joined((*merged.times.before(opened_us), *self._places(there.unwanted)))
+            put_before = joined((*merged.put_before(opened_us), *self._places(there.unwanted)))
             unwanted = without(common(unwanted, put_before), joined((*received, *self._places(there.wanted))))
         below, unwanted = cursor_of(0, unwanted)
+        lost = self._lost(keeper, there)
+        # Whoever was told names it, perhaps more than once.
+        known = tuple((one.incarnation, 0, ((one.first, Place(), one.last - one.first + 1),)) for one in lost)
         return CursorMove(
             self._stage, who, self._name, _time(min(keeper.opened_us, opened_us)), below + 1, below,
             below + 1 if kept is None else kept.start, received, self._rows(there.received),
-            self._origins(kept, given), False, unwanted, unwanted_rows, left,
+            (*self._origins(kept, given), *known), False, unwanted, unwanted_rows, left,
             _time(max(keeper.renewed_us, giver.renewed_us + low)), max(keeper.wish, giver.wish),
-            keeper.owner or giver.owner,
+            keeper.owner or giver.owner, all_of((*keeper.lost, *giver.lost, *lost)),
         )  # fmt: skip
+
+    def _lost(self, keeper: _Half, there: _View) -> tuple[Lost, ...]:
+        """What is gone that it is owed."""
+        merged = self._merged
+        before_us = keeper.opened_us - merged.offset_us[1]
+        last = merged.giver_head if keeper.opened_us == _NEVER_US else merged.row_arrivals.before(before_us)
+        lost = lost_in(self._missing, there.received, there.unwanted, ((0, last),))
+        return tuple(in_lives(lost, merged.giver_lives))
 
     def _rows(self, ranges: Iterable[Bounds]) -> tuple[Bounds, ...]:
         """The rows of the stage that are in these ranges of the giver's sequences."""

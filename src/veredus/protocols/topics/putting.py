@@ -33,6 +33,8 @@ from .many import count_of, unpack
 from .messages import Put, PutMany, StatusWord
 
 DIGEST_SIZE = 16
+_PASSING = frozenset({"stream-deleted", "stream-replaced", "subscription-removed"})
+"""What was there is gone, and whoever asks again is answered by what is there then."""
 FENCES_MAX = 3
 """How often in a row a source is taken back from somebody else."""
 
@@ -154,7 +156,8 @@ class Puts:
                 case x.RefuseBatch():
                     self._not_taken(putter, event)
                 case x.Refuse(_, code, message):
-                    self._end(putter, word_for(code), f"{message} [{code}]")
+                    advice = ", and it is put to the topic that begins then"
+                    self._end(putter, *answer_for(code, message, advice))
                 case x.Fence():
                     self._fenced(putter, event)
         return effects
@@ -282,9 +285,11 @@ class Puts:
             self._effects.extend(PutEnded(peer, StatusWord.INTERNAL_ERROR, text) for peer in way.peers)
 
 
-def word_for(code: str) -> StatusWord:
-    """The status of what the streams floor refuses with this code."""
-    return StatusWord.INTERNAL_ERROR if code in UNSTORED else StatusWord.REFUSED
+def answer_for(code: str, message: str, advice: str) -> tuple[StatusWord, str]:
+    """How what the streams floor refuses with this code is answered; `advice`: what to do where a topic was removed."""
+    if code in _PASSING:
+        return StatusWord.SERVER_UNAVAILABLE, f"{message} [{code}]: retry{advice}"
+    return StatusWord.INTERNAL_ERROR if code in UNSTORED else StatusWord.REFUSED, f"{message} [{code}]"
 
 
 def digest_of(body: bytes) -> bytes:

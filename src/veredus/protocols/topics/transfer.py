@@ -28,7 +28,7 @@ from veredus.delivery.rows import ROWS_COUNT_TAKEN_MAX, RawAttributes, check_fla
 from veredus.kernel.errors import InvariantBroken, PeerFault, Refused
 from veredus.kernel.names import INCARNATION_SIZE, KEY_SIZE_MAX, U63_MAX, checked_name
 from veredus.kernel.octets import Octets
-from veredus.streams.facts import Origin
+from veredus.streams.facts import Lost, Origin
 from veredus.streams.stream import Left
 
 from .many import pack
@@ -81,6 +81,8 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
     """What is handed out next, and up to where it goes on from there; (0, 0): the first that is not settled."""
     owner: _Owner = ""
     """The principal whose it is; "" for nobody's."""
+    lost: tuple[Lost, ...] = ()
+    """What its subscriber is still to be told of: it was gone before earlier merges."""
 
 
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
@@ -140,6 +142,8 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     """By subscriber."""
     left: dict[str, dict[_Owner, Left]] = {}
     """By subscriber and principal, when those that left did so, and under which number."""
+    appended_us: _Time = 0
+    """No row was appended at the giver later than this; 0: that is not known."""
 
 
 Part: TypeAlias = Begin | Sources | RowsPart | End
@@ -192,6 +196,10 @@ def _check_end(part: End) -> None:
             raise PeerFault("bad-message", f"a range of {who}'s ends before it begins")
         if not all(map(_is_sound, standing.origins)):
             raise PeerFault("bad-message", f"{who} cannot have stood so in another stream")
+        if not all(
+            len(one.incarnation) <= INCARNATION_SIZE and 0 < one.first <= one.last <= U63_MAX for one in standing.lost
+        ):
+            raise PeerFault("bad-message", f"{who} cannot have lost that of another stream")
     for who, lefts in part.left.items():
         for left in lefts.values():
             if not (0 <= left.removed_us <= TIME_MAX_US and 0 <= left.wish <= U63_MAX):

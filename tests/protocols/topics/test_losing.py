@@ -1,0 +1,208 @@
+"""What was trimmed before servers merged: whoever is owed it is told, until it names what it was told."""
+
+from __future__ import annotations
+
+import pytest
+
+from veredus.kernel.effects import Note
+from veredus.protocols.topics.ids import MessageId, shown_of
+from veredus.protocols.topics.losing import Arrivals, all_of, in_lives, left_of_lost, lost_in, named_in
+from veredus.protocols.topics.messages import Get, Put, Status, Subscribe, Unsubscribe
+from veredus.streams import exchange as x
+from veredus.streams.facts import Lost
+from veredus.streams.lives import Lives
+
+from .test_given_on import FIRST, LAST, MIDDLE, TOPIC, Place, merge
+
+OWN, OTHER = b"a" * 16, b"b" * 16
+
+
+def get(place: Place, client: str, last_id: str = "-1") -> Status:
+    return place.say(Get(client, TOPIC, last_id))
+
+
+def put(place: Place, client: str, *counters: int) -> None:
+    for counter in counters:
+        assert place.say(Put(client, TOPIC, counter, b"%s %d" % (client.encode(), counter))).status == "OK"
+
+
+def subscribe(place: Place, *clients: str) -> None:
+    for client in clients:
+        assert place.say(Subscribe(client, TOPIC)).status == "OK"
+
+
+def trim(place: Place, floor: int) -> None:
+    place.rig.do(x.AdminRequested(9_999, 1, "local", "stream.trim", {"name": TOPIC, "floor": floor}))
+    place.sync()
+
+
+def wait(*places: Place) -> None:
+    for place in places:
+        place.rig.time_ns += 1_000_000_000
+
+
+def life(place: Place) -> str:
+    return shown_of(place.rig.floor.tables.streams[TOPIC].incarnation)
+
+
+def story(place: Place, client: str, last_id: str = "-1", restarts: bool = False) -> list[str]:
+    """The ends of the ids of gaps that it is told of, each again until it names it, and the bodies that it gets."""
+    found: list[str] = []
+    while True:
+        said = get(place, client, last_id)
+        if said.status == "NO_MESSAGES":
+            return found
+        if restarts:
+            place.restart()
+        assert get(place, client, last_id) == said, "until it is named"
+        assert said.status in ("OK", "INTERNAL_ERROR"), said
+        last_id = said.message_id
+        found.append(said.body.decode() if said.status == "OK" else last_id)
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_was_trimmed_at_the_giver_is_told_to_all_who_are_owed_it_until_they_name_it(restarts: bool) -> None:
+    giver, keeper = Place(FIRST), Place(MIDDLE)
+    subscribe(giver, "al", "none")
+    subscribe(keeper, "ka")
+    put(keeper, "kit", 1)
+    put(giver, "bo", *range(1, 11))
+    first = get(giver, "al").message_id
+    trim(giver, 9)
+    of_giver = life(giver)
+    keeper.ended.clear()
+    merge(giver, keeper)
+    noted = [note.fields for note in keeper.take(Note) if note.event == "topic-messages-gone"]
+    assert noted == [{"topic": TOPIC, "giver": FIRST, "publications": 8, "told": 3}]
+    last = ["bo 9", "bo 10"]
+    assert story(keeper, "al", first, restarts) == [f"{of_giver}-2..8", "kit 1", *last], "behind what it names"
+    assert story(keeper, "none", restarts=restarts) == [f"{of_giver}-1..8", "kit 1", *last]
+    assert story(keeper, "ka", restarts=restarts) == [f"{of_giver}-1..8", "kit 1", *last]
+    shown = keeper.listed(TOPIC)["subscription_list"]
+    assert [one["lost"] for one in shown] == [(), (), ()]
+
+
+def test_who_is_told_and_names_nothing_is_told_eight_times() -> None:
+    giver, keeper = Place(FIRST), Place(MIDDLE)
+    subscribe(giver, "al")
+    put(giver, "bo", 1, 2, 3)
+    trim(giver, 3)
+    subscribe(keeper, "ka")
+    merge(giver, keeper)
+    told = [get(keeper, "al") for _ in range(8)]
+    assert {(one.status, one.message_id) for one in told} == {("INTERNAL_ERROR", told[0].message_id)}
+    assert b"messages 1 to 2 of prices are no longer available" in told[0].body
+    assert get(keeper, "al").body == b"bo 3"
+    keeper.restart()
+    assert get(keeper, "al").body == b"bo 3"
+
+
+def test_what_was_told_and_not_named_before_a_merge_is_named_behind_it() -> None:
+    giver, keeper = Place(FIRST), Place(MIDDLE)
+    subscribe(giver, "al")
+    put(giver, "bo", 1, 2, 3, 4)
+    trim(giver, 4)
+    giver.restart()
+    told = get(giver, "al")
+    assert (told.status, told.message_id) == ("INTERNAL_ERROR", f"{life(giver)}-1..3")
+    subscribe(keeper, "ka")
+    merge(giver, keeper)
+    assert get(keeper, "al", told.message_id).body == b"bo 4"
+    assert get(keeper, "al", told.message_id).body == b"bo 4", "its answer was lost"
+
+
+@pytest.mark.parametrize("is_told_between", [False, True])
+def test_what_was_trimmed_before_the_first_of_two_merges_is_told_behind_the_second(is_told_between: bool) -> None:
+    first, middle, last = Place(FIRST), Place(MIDDLE), Place(LAST)
+    subscribe(first, "al")
+    put(first, "bo", 1, 2, 3)
+    trim(first, 3)
+    of_first = life(first)
+    subscribe(middle, "ka")
+    merge(first, middle)
+    of_middle = life(middle)
+    put(middle, "kit", 1, 2)
+    told = get(middle, "al").message_id if is_told_between else "-1"
+    trim(middle, 3)
+    subscribe(last, "di")
+    merge(middle, last)
+    expected = [] if is_told_between else [f"{of_first}-1..2"]
+    assert story(last, "al", told) == [*expected, f"{of_middle}-1..2", "kit 2"]
+    assert get(last, "al", f"{of_first}-1..2").status == "NO_MESSAGES", "it is known though it was named before"
+
+
+def test_all_that_a_topic_had_may_have_been_trimmed() -> None:
+    giver, keeper = Place(FIRST), Place(MIDDLE)
+    wait(giver, keeper)
+    subscribe(giver, "al")
+    subscribe(keeper, "ka")
+    put(giver, "bo", 1, 2)
+    trim(giver, 3)
+    wait(giver, keeper)
+    subscribe(keeper, "late")
+    of_giver = life(giver)
+    merge(giver, keeper)
+    assert story(keeper, "al") == story(keeper, "ka") == [f"{of_giver}-1..2"]
+    assert story(keeper, "late") == [], "all of that was there before it subscribed"
+
+
+def test_what_was_trimmed_at_the_keeper_is_told_to_who_comes_from_the_giver_and_is_owed_it() -> None:
+    giver, keeper = Place(FIRST), Place(MIDDLE)
+    subscribe(keeper, "ka")
+    put(keeper, "kit", 1)
+    wait(giver, keeper)
+    subscribe(giver, "al")
+    put(keeper, "kit", 2, 3)
+    wait(giver, keeper)
+    subscribe(giver, "late")
+    put(keeper, "kit", 4)
+    trim(keeper, 4)
+    merge(giver, keeper)
+    of_keeper = life(keeper)
+    assert story(keeper, "ka") == story(keeper, "al") == [f"{of_keeper}-1..3", "kit 4"]
+    assert story(keeper, "late") == [f"{of_keeper}-1..3", "kit 4"], "nobody knows when it was put"
+
+
+def test_who_subscribed_behind_a_message_that_is_still_there_is_told_of_nothing_before_it() -> None:
+    giver, keeper = Place(FIRST), Place(MIDDLE)
+    subscribe(keeper, "ka")
+    put(keeper, "kit", 1, 2)
+    put(giver, "bo", 1, 2)
+    wait(giver, keeper)
+    subscribe(giver, "al")
+    subscribe(keeper, "late")
+    trim(keeper, 2)
+    trim(giver, 2)
+    merge(giver, keeper)
+    assert story(keeper, "al") == story(keeper, "late") == []
+
+
+def test_whoever_leaves_is_told_of_nothing_that_was_lost_before() -> None:
+    giver, keeper = Place(FIRST), Place(MIDDLE)
+    subscribe(giver, "al")
+    put(giver, "bo", 1, 2)
+    trim(giver, 2)
+    subscribe(keeper, "ka")
+    merge(giver, keeper)
+    assert keeper.say(Unsubscribe("al", TOPIC)).status == "OK"
+    subscribe(keeper, "al")
+    assert story(keeper, "al") == []
+
+
+def test_a_place_is_before_a_time_if_something_behind_it_was_appended_before() -> None:
+    arrivals = Arrivals()
+    for place, time_us in ((3, 10), (4, 10), (7, 20), (6, 30), (9, 15)):
+        arrivals.note(place, time_us)
+    assert [arrivals.before(us) for us in (10, 11, 20, 21, 99)] == [0, 4, 4, 7, 7]
+
+
+def test_what_is_lost_is_told_apart_by_lives_and_joined_within_one() -> None:
+    lives = Lives([(OWN, 1), (OTHER, 5)])
+    lost = tuple(in_lives(((2, 7),), lives))
+    assert lost == (Lost(OWN, 2, 4), Lost(OTHER, 5, 7))
+    assert all_of((*lost, Lost(OWN, 5, 5), Lost(OTHER, 6, 9))) == (Lost(OWN, 2, 5), Lost(OTHER, 5, 9))
+    named = named_in(lost, MessageId(shown_of(OTHER), 1, 6))
+    assert named == Lost(OTHER, 5, 6)
+    assert left_of_lost(lost, named) == [Lost(OWN, 2, 4), Lost(OTHER, 7, 7)]
+    assert named_in(lost, MessageId(shown_of(OWN), 5, 6)) is None
+    assert lost_in(((1, 9),), ((1, 2),), ((4, 6),), ((0, 5),)) == ((3, 3), (6, 9))
