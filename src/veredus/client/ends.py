@@ -278,7 +278,7 @@ class Opened:
         self._granted.cancel()
         channel = self._channel
         if channel is not None and not self._thread.is_forked:
-            self._thread.call(lambda: channel.fail(Misuse("closed", "this subscription was closed")))
+            self._thread.call(channel.leave)
 
 
 def opened(thread: LoopThread, connection: Connection, wanted: Wanted) -> Subscription:
@@ -450,10 +450,10 @@ class Subscription(Blocking):
         What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again.
         """
         channel = self.channel
-        if channel.failure is not None and channel.failure.code in ("closed", "forked"):
+        if channel.is_left:
             return
         check_seconds("timeout_s", timeout_s)
-        if channel.failure is None and channel.wanted.is_durable and not self._is_closed:
+        if channel.wanted.is_durable and not self._is_closed:
             try:
                 self.wait_settled(timeout_s=in_time(timeout_s))
             except VeredusError:
@@ -463,9 +463,8 @@ class Subscription(Blocking):
 
     def _end(self) -> None:
         self._is_closed = True
-        closed = Misuse("closed", "this subscription was closed")
-        self._feed.end(closed)
-        self._thread.call(lambda: self.channel.fail(closed))
+        self._feed.end(Misuse("closed", "this subscription was closed"))
+        self._thread.call(self.channel.leave)
 
     def __enter__(self) -> Self:
         return self

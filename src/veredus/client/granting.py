@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from veredus.kernel.errors import Unavailable
+from veredus.kernel.errors import Unavailable, VeredusError
 
 
 async def wait_granted(
@@ -25,3 +25,10 @@ async def wait_granted(
     except asyncio.CancelledError:
         leave()
         raise
+
+
+def refuse(granted: asyncio.Future[None], error: VeredusError) -> None:
+    """Let whoever waits for the grant hear that it does not come; nobody may wait for it any more."""
+    if not granted.done():
+        granted.set_exception(error.again())
+        granted.exception()

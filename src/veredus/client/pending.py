@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -12,16 +11,15 @@ from veredus.kernel.last import is_over
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .loops import Begun
 
 FINISH_TIMEOUT_S = 5.0
 """So long what is pending may take when a connection is closed; from the end of the program on, all that is in vain."""
 FINISH_STEP_S = 0.01
 
 connections: set[Connection] = set()
-"""All that are open in this process, also those that the program has forgotten: something may be pending."""
-untold: dict[Begun[None], Connection] = {}
-"""What is being closed: whoever waits for it may be torn out of that by a signal's handler, and hear nothing."""
+"""All of this process that are open, also those that the program has forgotten, for something may be pending; and those
+that have lost something that nobody was told of.
+"""
 
 
 class Patience:
@@ -47,16 +45,9 @@ class Patience:
 patience = Patience()
 
 
-def say_pending(pending: Iterable[str], why: str) -> None:
-    """Tell whoever runs the program what it lost by ending."""
-    for words in pending:
-        said = f"{why}, and the node has not confirmed {words}. Close what you open, e.g. by `with`."
-        sys.stderr.write(f"veredus: {said}\n")
-
-
-def say_lost(closed: Iterable[Connection] = ()) -> None:
-    """Say what was lost as the program ends, and was not said yet; `closed` are some that are not open any more."""
-    for connection in dict.fromkeys((*closed, *connections)):
+def say_lost() -> None:
+    """Say what was lost as the program ends, and was not said yet."""
+    for connection in list(connections):
         connection.say_lost("the program ends")
 
 

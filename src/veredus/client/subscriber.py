@@ -231,10 +231,10 @@ class AsyncSubscription:
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
         try:
-            if self.channel.failure is None and self.channel.wanted.is_durable:
+            if self.channel.wanted.is_durable and not self.channel.is_left:
                 await self.wait_settled(timeout_s=timeout_s)
         finally:
-            self.channel.fail(Misuse("closed", "this subscription was closed"))
+            self.channel.leave()
 
     async def __aenter__(self) -> Self:
         return self
