@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from veredus.kernel.errors import Unavailable
 from veredus.kernel.last import is_over
 
 if TYPE_CHECKING:
@@ -43,6 +47,22 @@ class Patience:
 
 
 patience = Patience()
+
+
+def limited(timeout_s: float | None) -> float | None:
+    """How much of a time limit there is; behind the end of the program, no more than there is patience."""
+    return min(inf if timeout_s is None else timeout_s, patience.left_s) if is_over() else timeout_s
+
+
+@contextmanager
+def in_time(timeout_s: float | None) -> Iterator[float | None]:
+    """Gives what there is of a time limit for waiting for the node; `Unavailable` says that it was in vain."""
+    began_s = time.monotonic()
+    try:
+        yield limited(timeout_s)
+    except Unavailable:
+        patience.spend(began_s)
+        raise
 
 
 def say_lost() -> None:
