@@ -46,6 +46,9 @@ class Cutter:
             answer = self.answers.pop(0)
             await reader.read(100)
             writer.write(answer)
+            writer.write_eof()
+            with contextlib.suppress(ConnectionError):
+                await reader.read()  # who writes to what is closed may not see the answer any more
             writer.close()
             return
         up_max, down_max = self.limits.pop(0) if self.limits else (1 << 60, 1 << 60)

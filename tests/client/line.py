@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from veredus.client.connection import ConnectionSettings
+from veredus.client.losses import Losses
 
 
 class Line:
@@ -16,6 +17,7 @@ class Line:
         self.said: list[object] = []
         self.opened: list[object] = []
         self.timers: list[Callable[[], None]] = []
+        self.losses = Losses()
 
     def begin(self, channel: Any) -> None:
         channel.begin()

@@ -284,3 +284,89 @@ def test_what_an_interrupted_close_can_still_send_is_sent(node: Embedded, stream
         told = child.communicate()[1].decode()
     assert named_in(told) == []
     assert node.streams.show(stream)["head"] == 3
+
+
+TORN_AND_CAUGHT = """
+import sys, time, veredus
+from veredus.client import endings, pending
+pending.FINISH_TIMEOUT_S = 1.0
+node = veredus.connect(sys.argv[1])
+publisher = node.publisher(sys.argv[2])
+print("ready", flush=True)
+sys.stdin.readline()
+publisher.publish_many(["k"] * 3, [b""] * 3)
+endings.known_loop().call(lambda: print("closes", flush=True))
+try:
+    node.close()
+except KeyboardInterrupt:
+    time.sleep(2.0)
+{then}
+"""
+CLOSED_AGAIN = """
+try:
+    node.close()
+except veredus.Unavailable as error:
+    print(error)
+"""
+
+
+@pytest.mark.parametrize("then", ["", CLOSED_AGAIN], ids=["it ends", "it closes again"])
+def test_what_an_interrupted_close_lost_is_named_once_where_the_program_goes_on_for_longer_than_that_takes(
+    node: Embedded, stream: str, then: str
+) -> None:
+    program = TORN_AND_CAUGHT.replace("{then}", then)
+    with (
+        Cutter(node.served.address) as cutter,
+        Child([sys.executable, "-c", program, cutter.address, stream], life_s=LIFE_S, **PIPES) as child,
+    ):
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        cutter.is_open = False
+        cutter.cut()
+        child.stdin.write(b"\n")
+        child.stdin.flush()
+        assert child.stdout.readline() == b"closes\n"
+        child.send_signal(signal.SIGINT)
+        said, told = (out.decode() for out in child.communicate())
+    assert child.returncode == 0
+    (named,) = named_in(said + told)
+    assert f"not confirmed 3 publications (stream {stream!r}" in named
+    assert named in (said if then else told)
+
+
+SEVERAL = """
+import asyncio, sys, threading, time, veredus
+from veredus.client import pending
+from veredus.kernel import last
+pending.FINISH_TIMEOUT_S = 1.0
+
+async def publish(source):
+    node = await veredus.connect_async(sys.argv[1])
+    publisher = await node.publisher(sys.argv[2], source=source, resume="token")
+    publisher.publish_nowait("k", b"")
+
+def run(loop):
+    asyncio.set_event_loop(loop)
+    loop.run_forever()
+
+loops = [asyncio.new_event_loop() for _ in range(4)]
+for number, loop in enumerate(loops):
+    loop.run_until_complete(publish(f"s{number}"))
+for loop in loops[:2]:
+    threading.Thread(target=run, args=(loop,), daemon=True).start()
+publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2], source="s4", resume="token")
+publisher.publish("k", b"")
+print("ready", flush=True)
+sys.stdin.readline()
+began_s = time.monotonic()
+last.act_last(lambda: print(time.monotonic() - began_s))
+"""
+
+
+def test_several_event_loops_share_the_time_of_the_end(node: Embedded, stream: str) -> None:
+    said, told = told_without_a_node(node, SEVERAL, stream)
+    assert 0.9 < float(said) < 3.5
+    named = named_in(told)
+    assert [sum(f"source 's{number}'" in line for line in named) for number in range(5)] == [1] * 5
+    assert len(named) == 5

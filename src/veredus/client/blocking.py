@@ -24,7 +24,6 @@ from .loops import Begun, LoopThread, refuse_pickling, shared_loop
 from .node import TIMEOUT_S, AsyncNode, check_token, open_node
 from .opening import Opening
 from .other_library import Blocking
-from .pending import untold
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
 from .publishing import StageAttaching
 from .reception import SILENCE_S, Reception
@@ -160,14 +159,15 @@ class Node(Blocking):
     def close(self) -> None:
         """Send what is pending, at most for 5 s, and leave the node; as `AsyncNode.close`."""
         failure = self._node.connection.failure
-        if failure is not None and failure.code == "forked":
-            return
+        if failure is None or failure.code != "forked":
+            self._leave()
+            self._node._tell_lost()
+
+    def _leave(self) -> None:
         # What a signal's handler raises meanwhile ends the wait alone: who closes again waits again, and is told.
-        closing = self._closing = self._closing or Begun(self._thread.loop, self._node.close)
-        untold[closing] = self._node.connection
+        closing = self._closing = self._closing or Begun(self._thread.loop, self._node._leave)
         self._thread.see_to(closing)
         self._closing = None
-        untold.pop(closing, None)
         closing.result()
 
     def __enter__(self) -> Self:

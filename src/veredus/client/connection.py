@@ -45,8 +45,10 @@ from veredus.runtime.clocks import read_clocks
 
 from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT
+from .granting import refuse
 from .loops import check_loop
-from .pending import FINISH_STEP_S, connections, let_go_of_lost, patience, say_pending
+from .losses import Losses
+from .pending import FINISH_STEP_S, connections, let_go_of_lost, patience
 from .requests import Requests
 from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket, said_of_silence
 
@@ -146,10 +148,7 @@ class Connection:
         self._reason = "the connection was not accepted in time"
         self._sends: list[Octets] = []
         self._is_send_scheduled = False
-        self.unconfirmed: list[str] = []
-        """What the node had not confirmed when this was closed, in words."""
-        self._said: list[str] = []
-        """What was not confirmed, and was said."""
+        self.losses = Losses()
 
     # ── open, close ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -201,15 +200,14 @@ class Connection:
         """The loop in which it lives."""
         return self._loop
 
-    def _left(self) -> list[str]:
-        """What the node has not confirmed, in words; in any thread."""
-        return [words for each in list(self._attachments.values()) if (words := each.pending())]
-
     def say_lost(self, why: str) -> None:
         """Say what the node has not confirmed, each loss once, where nobody can finish this any more; in any thread."""
-        lost = self._left() or self.unconfirmed  # in this order: it may be closed meanwhile
-        say_pending([words for words in lost if words not in self._said], why)
-        self._said += lost
+        self.losses.say(list(self._attachments.values()), why)
+
+    def take_losses(self) -> list[str]:
+        """What the node had not confirmed, in words, and nobody was told of; somebody is now that this is closed."""
+        connections.discard(self)
+        return self.losses.take()
 
     async def _keep_to_the_end(self) -> None:
         try:
@@ -227,16 +225,14 @@ class Connection:
 
     def _end(self, error: VeredusError) -> None:
         self.failure = error
-        self.unconfirmed = self.unconfirmed or self._left()
         for attachment in list(self._attachments.values()):
             attachment.fail(error)
         self._attachments.clear()
         self._channels.clear()
         self._requests.end(error)
-        if not self._opened.done():
-            self._opened.set_exception(error.again())
-            self._opened.exception()
-        connections.discard(self)
+        refuse(self._opened, error)
+        if self.losses.are_told:
+            connections.discard(self)
 
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""

@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from veredus.kernel.errors import Misuse, Refused, VeredusError
+from veredus.kernel.errors import Misuse, Refused
 from veredus.kernel.last import is_over, too_late
 from veredus.kernel.unbroken import unbroken
 from veredus.node.rules import Rule, rule_of
@@ -265,8 +265,6 @@ class Embedded(Node):
         self._node.connection.is_inside = True
         self.served = served
         self._turn = threading.Lock()
-        self._untold: list[VeredusError] = []
-        """What closing has raised, and the caller was not told, who had been interrupted."""
 
     def close(self) -> None:
         """Leave the node, and stop it; as `Node.close`. What a signal's handler raises meanwhile ends the wait alone:
@@ -281,15 +279,12 @@ class Embedded(Node):
             self._close()  # no other thread can
         else:
             unbroken(self._close)
-        if self._untold:
-            raise self._untold.pop()
+        self._node._tell_lost()
 
     def _close(self) -> None:
         with self._turn:
             try:
-                super().close()
-            except VeredusError as error:
-                self._untold.append(error)
+                self._leave()
             finally:
                 self.served.close()
 

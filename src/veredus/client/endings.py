@@ -16,7 +16,6 @@ from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ from veredus.kernel.errors import Misuse
 from veredus.kernel.last import act_last, be_over
 
 from .loops import Begun, known_loop, park_all
-from .pending import connections, patience, say_lost, untold
+from .pending import connections, patience, say_lost
 
 if TYPE_CHECKING:
     from .connection import Connection
@@ -127,12 +126,13 @@ def _finish(then: Callable[[], None] = lambda: None) -> None:
         late.confirm_from_now_on()
     mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
     for connection in connections.copy():
-        mine.setdefault(connection.loop, []).append(connection)
+        if connection.failure is None:
+            mine.setdefault(connection.loop, []).append(connection)
     try:
         for loop, those in mine.items():
             _finish_in(loop, those)
     finally:
-        say_lost((*untold.values(), *chain.from_iterable(mine.values())))
+        say_lost()
         for stop in list(to_stop):
             with suppress(Exception):  # the next one is to be stopped, too
                 stop()

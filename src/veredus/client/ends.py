@@ -24,9 +24,10 @@ from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
 from .handing import Handing
-from .late import finish, in_time, watch
+from .late import finish, watch
 from .loops import Begun, LoopThread, Signal, forked, refuse_pickling
 from .other_library import Blocking
+from .pending import in_time, limited
 from .publication import Batch, Publication
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings, PublishingEnd
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
@@ -102,10 +103,11 @@ class Publisher(PublishingEnd, Blocking):
         signal = Signal()
         self._thread.call(lambda: self._channel.add_room_waiter(signal.tell))
         taken = self._channel.taken_number
-        while not self._thread.wait(signal, self._settings.room_timeout_s):
-            if self._channel.taken_number == taken:
-                raise self._channel.not_taken(self.number)
-            taken = self._channel.taken_number
+        with in_time(self._settings.room_timeout_s) as timeout_s:
+            while not self._thread.wait(signal, timeout_s):
+                if self._channel.taken_number == taken:
+                    raise self._channel.not_taken(self.number)
+                taken = self._channel.taken_number
 
     # ── publish ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -160,17 +162,18 @@ class Publisher(PublishingEnd, Blocking):
         may be taken yet, and is offered until it is.
         """
         check_seconds("timeout_s", timeout_s)
-        end_s = end_of(timeout_s)
-        try:
-            self._intake.release(number, end_s)
-        except TurnTakenError:
-            raise self._channel.not_taken(number) from None
-        if number > self._channel.taken_number:
-            signal = Signal()
-            self._thread.call(lambda: self._channel.add_waiter(number, signal.tell))
-            if not self._thread.wait(signal, None if timeout_s is None else end_s - time.monotonic()):
-                raise self._channel.not_taken(number)
-        return self._channel.receipt(number)
+        with in_time(timeout_s) as limit_s:
+            end_s = end_of(limit_s)
+            try:
+                self._intake.release(number, end_s)
+            except TurnTakenError:
+                raise self._channel.not_taken(number) from None
+            if number > self._channel.taken_number:
+                signal = Signal()
+                self._thread.call(lambda: self._channel.add_waiter(number, signal.tell))
+                if not self._thread.wait(signal, left_until(end_s)):
+                    raise self._channel.not_taken(number)
+            return self._channel.receipt(number)
 
     def flush(self, resume_token: bytes = b"", wait: bool = True, timeout_s: float | None = None) -> Receipt | None:
         """Send everything and wait until it is in the stream; the receipt of the last publication, or None.
@@ -179,7 +182,7 @@ class Publisher(PublishingEnd, Blocking):
         last one, and comes back when the source attaches again. It needs `resume="token"`.
         """
         check_seconds("timeout_s", timeout_s)
-        end_s = end_of(timeout_s)
+        end_s = end_of(limited(timeout_s))
         try:
             last = self._intake.close_run(resume_token, end_s)
         except TurnTakenError:
@@ -199,8 +202,9 @@ class Publisher(PublishingEnd, Blocking):
             raise forked()
         signal = Signal()
         self._thread.call(lambda: self._channel.add_token_waiter(signal.tell))
-        if not self._thread.wait(signal, left_until(end_s)):
-            raise self._channel.token_in_doubt()
+        with in_time(left_until(end_s)) as timeout_s:
+            if not self._thread.wait(signal, timeout_s):
+                raise self._channel.token_in_doubt()
         self._channel.check_token()
 
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
@@ -212,8 +216,11 @@ class Publisher(PublishingEnd, Blocking):
             return
         check_seconds("timeout_s", timeout_s)
         if not self._is_closed:
+            end_s = end_of(timeout_s)
             try:
-                self.flush(timeout_s=in_time(timeout_s))
+                self.flush(timeout_s=timeout_s)
+                self._bar()
+                self.flush(timeout_s=left_until(end_s))  # what other threads have published meanwhile
             except VeredusError:
                 self._leave()
                 raise
@@ -222,7 +229,7 @@ class Publisher(PublishingEnd, Blocking):
     def _leave(self) -> None:
         self._is_closed = True
         self._bar()
-        self._thread.call(self._channel.leave)
+        self._thread.call(self._leave_channel)
         self._is_left = True
 
     def __enter__(self) -> Self:
@@ -278,7 +285,7 @@ class Opened:
         self._granted.cancel()
         channel = self._channel
         if channel is not None and not self._thread.is_forked:
-            self._thread.call(lambda: channel.fail(Misuse("closed", "this subscription was closed")))
+            self._thread.call(channel.leave)
 
 
 def opened(thread: LoopThread, connection: Connection, wanted: Wanted) -> Subscription:
@@ -434,8 +441,9 @@ class Subscription(Blocking):
         wait, signal = self._feed.wait_of(what), Signal()
         wait.tell = signal.tell
         self._thread.call(lambda: self.channel.add_settle_waiter(wait))
-        if not self._thread.wait(signal, timeout_s):
-            raise self.channel.not_settled()
+        with in_time(timeout_s) as limit_s:
+            if not self._thread.wait(signal, limit_s):
+                raise self.channel.not_settled()
         wait.check()
 
     def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
@@ -450,12 +458,12 @@ class Subscription(Blocking):
         What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again.
         """
         channel = self.channel
-        if channel.failure is not None and channel.failure.code in ("closed", "forked"):
+        if channel.is_left:
             return
         check_seconds("timeout_s", timeout_s)
-        if channel.failure is None and channel.wanted.is_durable and not self._is_closed:
+        if channel.wanted.is_durable and not self._is_closed:
             try:
-                self.wait_settled(timeout_s=in_time(timeout_s))
+                self.wait_settled(timeout_s=timeout_s)
             except VeredusError:
                 self._end()
                 raise
@@ -463,9 +471,8 @@ class Subscription(Blocking):
 
     def _end(self) -> None:
         self._is_closed = True
-        closed = Misuse("closed", "this subscription was closed")
-        self._feed.end(closed)
-        self._thread.call(lambda: self.channel.fail(closed))
+        self._feed.end(Misuse("closed", "this subscription was closed"))
+        self._thread.call(self.channel.leave)
 
     def __enter__(self) -> Self:
         return self

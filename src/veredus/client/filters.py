@@ -83,3 +83,13 @@ class Filters:
         """No change will be answered."""
         while self._changes:
             self._changes.popleft().fail(error)
+
+
+async def answered(answer: asyncio.Future[int], timeout_s: float) -> int:
+    """The sequence from which on another filter counts. Raises `Refused`, and `Unavailable`."""
+    try:
+        async with asyncio.timeout(timeout_s):
+            return await answer
+    except TimeoutError:
+        message = "the node has not answered in time and may have changed the filter: change it again"
+        raise Unavailable("in-doubt", message) from None

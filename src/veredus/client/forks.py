@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from .loops import forked
-from .pending import connections, untold
+from .pending import connections
 
 _inherited: list[object] = []
 _watches: list[bool] = []
@@ -16,7 +16,6 @@ def forbid_inherited() -> None:
     for connection in list(connections):
         _inherited.append(connection)
         connection.forbid(forked())
-    untold.clear()
 
 
 def watch_forks() -> None:

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from veredus.kernel.errors import Unavailable
+from veredus.kernel.errors import Unavailable, VeredusError
 
 if TYPE_CHECKING:
     from veredus.delivery.outbox_exchange import Delay
@@ -45,3 +45,10 @@ def at_node(connection: Connection) -> str:
     """Where the node is looked for, and why there is no link where there is none."""
     where, why = connection.describe()
     return f"at {where}" + (f": {why}" if why else "")
+
+
+def refuse(granted: asyncio.Future[None], error: VeredusError) -> None:
+    """Let whoever waits for the grant hear that it does not come; nobody may wait for it any more."""
+    if not granted.done():
+        granted.set_exception(error.again())
+        granted.exception()

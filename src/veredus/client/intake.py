@@ -97,6 +97,7 @@ class Intake(Turns):
         "_size_max",
         "_values",
         "check_caller",
+        "closed",
         "confirm",
         "dropped_count",
         "failure",
@@ -123,6 +124,7 @@ class Intake(Turns):
         """Whether there is no node to send to at present."""
         self.failure: VeredusError | None = None
         """Why nothing can be published any more."""
+        self.closed: VeredusError | None = None  # so it is here, while what was published may still be sent
         self.held_size = 0
         """Bytes in the outbox; the loop writes it."""
         self.keeps_last = False
@@ -297,7 +299,7 @@ class Intake(Turns):
         self._open, self._keys, self._bodies = run, run.keys, run.bodies
         self._values = run.values if run.event_times_us is None else None
         self._key_limit, self._key_size = PLAIN_KEY_SIZE, PLAIN_KEY_SIZE if is_plain else -1
-        if self.failure is not None or (self.is_gone and self._on_gone != "wait"):
+        if self.failure is not None or self.closed is not None or (self.is_gone and self._on_gone != "wait"):
             self._key_size = self._key_limit = -1
 
     def put_many(
@@ -405,8 +407,8 @@ class Intake(Turns):
 
     def _is_admitted(self, count: int = 1) -> bool:
         """Whether so many more may be published, now that the short way is barred; raises what forbids it."""
-        if self.failure is not None:
-            raise self.failure.again()
+        if (failure := self.failure or self.closed) is not None:
+            raise failure.again()
         if self.is_gone and self._on_gone != "wait":
             return self._turn_away(count, self._on_gone, "link-lost", "no node can be reached: publish again later")
         if not self.has_room:

@@ -71,11 +71,6 @@ def confirm_from_now_on() -> None:
         intake.__class__ = LateIntake
 
 
-def in_time(timeout_s: float) -> float:
-    """How much of a time limit there is: behind the end, no more than there is patience."""
-    return min(timeout_s, patience.left_s) if is_over() else timeout_s
-
-
 def finish(thread: LoopThread, what: Finishing) -> None:
     """Wait until the node has confirmed what there is to send. Raises `Unavailable("in-doubt")` when patience ends."""
     words = thread.run(partial(_finished, what))

@@ -128,11 +128,15 @@ class AsyncNode:
 
         Raises `Unavailable("in-doubt")` where the node has not confirmed all of it, and leaves all the same.
         """
+        await self._leave()
+        self._tell_lost()
+
+    async def _leave(self) -> None:
+        """Send what is pending, and leave the node: whoever wanted that is to be told what is lost."""
         connection = self.connection
         connection.check_loop()
-        is_first = connection.failure is None
         try:
-            if is_first:
+            if connection.failure is None:
                 await connection.finish()
         except asyncio.CancelledError:
             # Who waited for it hears nothing more, as when Ctrl-C ends a program.
@@ -140,8 +144,11 @@ class AsyncNode:
             raise
         finally:
             await connection.close()
-        if is_first and connection.unconfirmed:
-            message = f"the connection was closed, and the node has not confirmed {'; '.join(connection.unconfirmed)}"
+
+    def _tell_lost(self) -> None:
+        """Raise `Unavailable("in-doubt")` where something is lost, and nobody was told."""
+        if lost := self.connection.take_losses():
+            message = f"the connection was closed, and the node has not confirmed {'; '.join(lost)}"
             raise Unavailable("in-doubt", message)
 
     async def __aenter__(self) -> Self:

@@ -4,24 +4,26 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterator
+from contextlib import contextmanager
+from math import inf
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from veredus.kernel.errors import Unavailable
 from veredus.kernel.last import is_over
 
 if TYPE_CHECKING:
     from .connection import Connection
-    from .loops import Begun
 
 FINISH_TIMEOUT_S = 5.0
 """So long what is pending may take when a connection is closed; from the end of the program on, all that is in vain."""
 FINISH_STEP_S = 0.01
 
 connections: set[Connection] = set()
-"""All that are open in this process, also those that the program has forgotten: something may be pending."""
-untold: dict[Begun[None], Connection] = {}
-"""What is being closed: whoever waits for it may be torn out of that by a signal's handler, and hear nothing."""
+"""All of this process that are open, also those that the program has forgotten, for something may be pending; and those
+that have lost something that nobody was told of.
+"""
 
 
 class Patience:
@@ -47,16 +49,25 @@ class Patience:
 patience = Patience()
 
 
-def say_pending(pending: Iterable[str], why: str) -> None:
-    """Tell whoever runs the program what it lost by ending."""
-    for words in pending:
-        said = f"{why}, and the node has not confirmed {words}. Close what you open, e.g. by `with`."
-        sys.stderr.write(f"veredus: {said}\n")
+def limited(timeout_s: float | None) -> float | None:
+    """How much of a time limit there is; behind the end of the program, no more than there is patience."""
+    return min(inf if timeout_s is None else timeout_s, patience.left_s) if is_over() else timeout_s
 
 
-def say_lost(closed: Iterable[Connection] = ()) -> None:
-    """Say what was lost as the program ends, and was not said yet; `closed` are some that are not open any more."""
-    for connection in dict.fromkeys((*closed, *connections)):
+@contextmanager
+def in_time(timeout_s: float | None) -> Iterator[float | None]:
+    """Gives what there is of a time limit for waiting for the node; `Unavailable` says that it was in vain."""
+    began_s = time.monotonic()
+    try:
+        yield limited(timeout_s)
+    except Unavailable:
+        patience.spend(began_s)
+        raise
+
+
+def say_lost() -> None:
+    """Say what was lost as the program ends, and was not said yet."""
+    for connection in list(connections):
         connection.say_lost("the program ends")
 
 

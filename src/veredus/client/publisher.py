@@ -23,6 +23,7 @@ from .connection import Connection
 from .given import POLICIES, Attributes, EventTime, Policy
 from .intake import Intake
 from .loops import refuse_pickling
+from .pending import in_time
 from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching, new_incarnation
 from .times import end_of, left_until
 
@@ -146,9 +147,17 @@ class PublishingEnd:
         return self._is_closed or (failure is not None and failure.code in ("closed", "forked"))
 
     def _bar(self) -> None:
-        """Take no more publications: this publisher is closed."""
-        self._intake.failure = self._intake.failure or Misuse("closed", "this publisher was closed")
+        """Take no more publications: this publisher is being closed. What other threads are publishing gets its number
+        before this returns.
+        """
+        self._intake.closed = Misuse("closed", "this publisher was closed")
         self._intake.bar()
+        self._intake.wait_free()
+
+    def _leave_channel(self) -> None:
+        """Nothing hangs on this any more, in the loop."""
+        self._intake.failure = self._intake.failure or self._intake.closed
+        self._channel.leave()
 
 
 class AsyncPublisher(PublishingEnd):
@@ -301,11 +310,12 @@ class AsyncPublisher(PublishingEnd):
         self._check_loop()
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_room_waiter(teller_of(room))
-        while not room.done():
-            taken = self._channel.taken_number
-            await asyncio.wait((room,), timeout=self._settings.room_timeout_s)
-            if not room.done() and self._channel.taken_number == taken:
-                raise self._channel.not_taken(self.number)
+        with in_time(self._settings.room_timeout_s) as timeout_s:
+            while not room.done():
+                taken = self._channel.taken_number
+                await asyncio.wait((room,), timeout=timeout_s)
+                if not room.done() and self._channel.taken_number == taken:
+                    raise self._channel.not_taken(self.number)
 
     # ── wait ─────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -320,15 +330,9 @@ class AsyncPublisher(PublishingEnd):
         self._intake.release(number)
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_waiter(number, teller_of(done))
-        if timeout_s is None:
-            await done
-        else:
-            try:
-                async with asyncio.timeout(timeout_s):
-                    await done
-            except TimeoutError:
-                raise self._channel.not_taken(number) from None
-        return self._channel.receipt(number)
+        with in_time(timeout_s) as limit_s:
+            await asyncio.wait((done,), timeout=limit_s)
+            return self._channel.receipt(number)
 
     async def flush(
         self, resume_token: bytes = b"", wait: bool = True, timeout_s: float | None = None
@@ -355,9 +359,10 @@ class AsyncPublisher(PublishingEnd):
         """Wait until the node has the last resume token. Raises as `wait`."""
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_token_waiter(teller_of(done))
-        await asyncio.wait((done,), timeout=left_until(end_s))
-        if not done.done():
-            raise self._channel.token_in_doubt()
+        with in_time(left_until(end_s)) as timeout_s:
+            await asyncio.wait((done,), timeout=timeout_s)
+            if not done.done():
+                raise self._channel.token_in_doubt()
         self._channel.check_token()
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
@@ -367,11 +372,14 @@ class AsyncPublisher(PublishingEnd):
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
         self._is_closed = True
+        end_s = end_of(timeout_s)
         try:
             await self.flush(timeout_s=timeout_s)
+            self._bar()
+            await self.flush(timeout_s=left_until(end_s))  # what other tasks have published meanwhile
         finally:
             self._bar()
-            self._channel.leave()
+            self._leave_channel()
 
     async def __aenter__(self) -> Self:
         return self

@@ -59,7 +59,7 @@ from veredus.streams.exchange import Durability
 
 from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
-from .granting import at_node, wait_granted
+from .granting import at_node, refuse, wait_granted
 from .intake import Intake
 from .tokens import Tokens
 
@@ -154,7 +154,7 @@ class SourceChannel:
         self._room_waiters: list[Waiter] = []
         self._ties = count()
         self._tokens = Tokens()
-        self._spoiled_number = 0
+        self._is_spoiled = False
         self._timer: asyncio.TimerHandle | None = None
 
     # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -265,12 +265,14 @@ class SourceChannel:
         if self.intake.failure is None:
             self.intake.failure = error
         self.intake.bar()
+        self.intake.wait_free()
+        self._connection.losses.keep(self, self.pending(), self.intake.failure)
         self._handle(Stopped())
         self.detach()
-        if not self._attached.done():
-            self._attached.set_exception(error.again())
-            self._attached.exception()
-        self._tell_waiters(lambda _: True)
+        refuse(self._attached, error)
+        waiters, self._waiters = self._waiters, []
+        for _, _, tell in waiters:
+            tell()
         self._tokens.tell_all()
         self._tell_room()
 
@@ -282,25 +284,24 @@ class SourceChannel:
     def finish(self) -> str:
         """Send what waits to be sent; then as `pending`."""
         words = self.pending()
-        if words and self.intake.is_free and not self._spoiled_number:
+        if words and self.intake.is_free and not self._is_spoiled:
             self.intake.release(self.intake.number)
         return words
 
     def pending(self) -> str:
         """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
-        intake, words = self.intake, self._attaching.words
-        is_spoiled = self._spoiled_number > 0 and self._outbox.phase is not Phase.STOPPED
-        last = self._spoiled_number - 1 if is_spoiled else intake.number
+        last, words = self.intake.number, self._attaching.words
         count = last - self.taken_number
-        if not words or (intake.failure is not None and not is_spoiled):
+        if not words or self._outbox.phase is Phase.STOPPED:
             return ""
         if not count:
-            return f"a resume token ({words})" if self._tokens.is_wanted and not is_spoiled else ""
+            return f"a resume token ({words})" if self._tokens.is_wanted else ""
         return f"{counted(count, 'publication')} ({words}, the last number is {last})"
 
     def leave(self) -> None:
         """The publisher is closed: hang on the connection no more, and let nobody wait for room or for a token."""
         self.detach()
+        self._connection.losses.drop(self)
         self._tokens.tell_all()
         self._tell_room()
 
@@ -372,10 +373,10 @@ class SourceChannel:
             case GiveUp(code, message, last):
                 self.fail(Refused(code, message, last_number=last))
             case Spoil(number, code, message):
-                self._spoiled_number = number
+                self._is_spoiled = True
                 self.intake.failure = Misuse(code, f"publication {number} {message}", number=number)
                 self.intake.bar()
-                self._tell_spoiled()
+                self._end_spoiled()
                 self._tell_room()
 
     def _arm(self, now: Now) -> None:
@@ -402,26 +403,17 @@ class SourceChannel:
         waiters = self._waiters
         while waiters and waiters[0][0] <= taken:
             heappop(waiters)[2]()
-        if self._spoiled_number:
-            self._tell_spoiled()
+        self._end_spoiled()
 
-    def _tell_spoiled(self) -> None:
-        """Who waits for what cannot be encoded, or for more, hears so when all before it is in the stream."""
-        if self._outbox.is_empty:
-            self._tell_waiters(lambda waited_for: waited_for >= self._spoiled_number)
-
-    def _tell_waiters(self, is_told: Callable[[int], bool]) -> None:
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if is_told(waiter[0]):
-                waiter[2]()
-            else:
-                heappush(self._waiters, waiter)
+    def _end_spoiled(self) -> None:
+        """Where something cannot be encoded this is over when all before it is in the stream."""
+        failure = self.intake.failure
+        if self._is_spoiled and failure is not None and self._outbox.is_empty:
+            self.fail(failure)
 
     def add_waiter(self, number: int, tell: Waiter) -> None:
         """Call `tell` once `number` was taken or cannot be any more; in the loop."""
-        is_spoiled = 0 < self._spoiled_number <= number and self._outbox.is_empty
-        if number <= self.taken_number or self._outbox.phase is Phase.STOPPED or is_spoiled:
+        if number <= self.taken_number or self._outbox.phase is Phase.STOPPED:
             tell()
         else:
             heappush(self._waiters, (number, next(self._ties), tell))

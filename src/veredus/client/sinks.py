@@ -23,7 +23,7 @@ from veredus.protocols.zeps.client_exchange import MessageRequested, TellClosed,
 from .arguments import check_choice, check_incarnation, check_list, check_name, check_whole
 from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
-from .granting import wait_granted
+from .granting import refuse, wait_granted
 from .opening import Opening
 from .publisher import AsyncPublisher, PublisherSettings
 from .publishing import RETRY_S, StageAttaching, new_incarnation
@@ -128,9 +128,7 @@ class RunChannel:
         """The run is over."""
         self.failure = self.failure or error
         self.detach()
-        if not self._opened.done():
-            self._opened.set_exception(error.again())
-            self._opened.exception()
+        refuse(self._opened, error)
         for _, answer in self._asked.values():
             if not answer.done():
                 answer.set_exception(error.again())

@@ -17,6 +17,7 @@ from .causes import tell_with
 from .connection import Connection
 from .feed import Feed
 from .loops import refuse_pickling
+from .pending import in_time
 from .publication import Batch, Publication
 from .publisher import teller_of
 from .subscribing import Settleable, SubscriptionChannel
@@ -214,11 +215,10 @@ class AsyncSubscription:
         wait = self._feed.wait_of(what)
         wait.tell = teller_of(done)
         self.channel.add_settle_waiter(wait)
-        try:
-            async with asyncio.timeout(timeout_s):
-                await done
-        except TimeoutError:
-            raise self.channel.not_settled() from None
+        with in_time(timeout_s) as limit_s:
+            await asyncio.wait((done,), timeout=limit_s)
+            if not done.done():
+                raise self.channel.not_settled()
         wait.check()
 
     async def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
@@ -231,10 +231,10 @@ class AsyncSubscription:
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
         try:
-            if self.channel.failure is None and self.channel.wanted.is_durable:
+            if self.channel.wanted.is_durable and not self.channel.is_left:
                 await self.wait_settled(timeout_s=timeout_s)
         finally:
-            self.channel.fail(Misuse("closed", "this subscription was closed"))
+            self.channel.leave()
 
     async def __aenter__(self) -> Self:
         return self

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
-from veredus.kernel.errors import Fenced, Unavailable, VeredusError
+from veredus.kernel.errors import Fenced, Misuse, Unavailable, VeredusError
 from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import client_exchange as c
 from veredus.protocols.zeps import messages as m
@@ -29,8 +29,8 @@ from veredus.streams.ranges import common, is_in, without
 from .arrivals import Arrival, Arrivals, Delivery, Known, Lost
 from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
-from .filters import Filters
-from .granting import wait_granted
+from .filters import Filters, answered
+from .granting import refuse, wait_granted
 from .handed import Handed
 from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
@@ -54,21 +54,19 @@ class SubscriptionChannel:
         self.sources: dict[int, str] = {}
         self.failure: VeredusError | None = None
         self.grant: m.Subscribed | None = None
-        self.position = 0
-        """The next sequence that the subscriber has not been given; the feed writes it."""
+        self.position = 0  # the next sequence that the subscriber has not been given; the feed writes it
         self.known: Known = (wanted.term, wanted.terms)
         """The term that the position is of; the feed writes it as it tells the subscriber what is lost."""
         self._known = self.known  # that which the next grant is asked for under
-        self._lost_before: Known | None = None
-        """The term before which something is lost, of which the subscriber is told in the queue."""
+        self._lost_before: Known | None = None  # the term before which is lost what the subscriber is told of
         self.link_count = 0
         """How often it was granted: credit belongs to one link."""
         self.is_waiting = False
         """Whether the subscriber waits for `tell_arrived`; it looks at the queue once more after setting this."""
         self.tell_arrived: Callable[[], None] = lambda: None
-        self.tell_over: Callable[[VeredusError], None] | None = None
+        self.tell_over: Callable[[VeredusError], None] = lambda _: None
         """Called as soon as this is fenced or closed: nothing that was pushed can be settled any more."""
-        self.tell_again: Callable[[], None] | None = None
+        self.tell_again: Callable[[], None] = lambda: None
         self.pushed_anew = (0, 0)
         """A link, and from where on what earlier links pushed is to be taken as that one pushes it."""
         self.anew_count = 0
@@ -79,15 +77,14 @@ class SubscriptionChannel:
         """What is handed out once more; it outlives a link."""
         self.retry_count = 0
         """How many publications were given back to be tried again; the subscriber's thread writes it."""
-        say, later = self._say_return, connection.call_later
-        self.returns = Returns(say, later, self._hand_again, self._is_asked, self._tell_all)
+        tells = self._hand_again, self._is_asked, self._tell_all
+        self.returns = Returns(self._say_return, connection.call_later, *tells)
         self.settled_floor = 0
         self.is_settle_idle = True
         """Whether the loop must be told of settlements; it looks once more after setting this."""
         self._connection = connection
         self._channel = 0
-        self._granted = 0
-        """The channel once it is granted: until then nothing may be said on it."""
+        self._granted = 0  # the channel once it is granted: until then nothing may be said on it
         self._epoch = 0
         self._incarnation = new_incarnation()
         self._attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -97,8 +94,7 @@ class SubscriptionChannel:
         self._settle_waiters: list[SettleWait] = []
         self._handed_said = 0
         self._floor = 0
-        self._passed = 0
-        """Before this there is nothing for the subscriber, who may not have heard so."""
+        self._passed = 0  # before this there is nothing for the subscriber, who may not have heard so
         self._filters = Filters(wanted.filter, wanted.is_durable, wanted.until)
         self._part_end = wanted.until
         self._next = 0  # where it goes on behind the part that has ended, while this link lasts
@@ -178,8 +174,7 @@ class SubscriptionChannel:
 
     def _hand_again(self, publication: Publication) -> None:
         self.again.append(publication)
-        if self.tell_again is not None:
-            self.tell_again()
+        self.tell_again()
 
     def _tell_all(self) -> None:
         self._tell_settled()
@@ -283,19 +278,29 @@ class SubscriptionChannel:
         """It is over, and the subscriber hears why: fenced or closed, at once; else behind what is queued."""
         if self.failure is None:
             self.failure = error
-            if (isinstance(error, Fenced) or error.code == "closed") and self.tell_over is not None:
+            if isinstance(error, Fenced) or error.code == "closed":
                 self.tell_over(error)
         self.say_handed()
+        self._connection.losses.keep(self, self.pending(), self.failure)
+        self.is_settle_idle = True
         self.detach()
-        if not self._attached.done():
-            self._attached.set_exception(error.again())
-            self._attached.exception()
+        refuse(self._attached, error)
         self._filters.fail(error)
         self.returns.end()
         self._tell_settled()
         self.handed.lose_from(0)
         self.is_waiting = False
         self.tell_arrived()
+
+    @property
+    def is_left(self) -> bool:
+        """Whether there is nothing to close any more."""
+        return self.failure is not None and self.failure.code in ("closed", "forked")
+
+    def leave(self) -> None:
+        """The subscription is closed: whoever closes it is told what is lost."""
+        self.fail(Misuse("closed", "this subscription was closed"))
+        self._connection.losses.drop(self)
 
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
@@ -309,8 +314,7 @@ class SubscriptionChannel:
 
     def pending(self) -> str:
         """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
-        where = f"stream {self.wanted.stream!r}, {self.wanted.subscriber}/{self.wanted.name}"
-        return "" if self.is_settled(self.settled_of_all) else f"settlements ({where})"
+        return "" if self.is_settled(self.settled_of_all) else f"settlements ({self.wanted.words})"
 
     def detach(self) -> None:
         """Hang on the connection no more; a durable cursor stays where it is."""
@@ -355,6 +359,8 @@ class SubscriptionChannel:
     def pump_settlements(self) -> None:
         """Send what was settled since the last settlement, unless one is on its way; in the loop."""
         self.say_handed()
+        if self.failure is not None and not self.is_left:
+            self._connection.losses.keep(self, self.pending(), self.failure)
         while not self._sent and self._is_granted():
             if not self._send_settled():
                 if self.is_settle_idle:
@@ -489,9 +495,4 @@ class SubscriptionChannel:
             raise Unavailable("link-lost", "no node can be reached: change the filter later")
         answer = self._filters.ask(filter_)
         self._connection.handle(c.MessageRequested(self._channel, m.ChangeFilter(filter_, self.position)))
-        try:
-            async with asyncio.timeout(self._connection.settings.timeout_s):
-                return await answer
-        except TimeoutError:
-            message = "the node has not answered in time and may have changed the filter: change it again"
-            raise Unavailable("in-doubt", message) from None
+        return await answered(answer, self._connection.settings.timeout_s)

@@ -21,6 +21,7 @@ from veredus.kernel.errors import Misuse
 
 TURN_S = 10.0
 """No turn takes longer than this but for one in which a thread waits for something."""
+FREE_S = 0.1
 WAITING_S = 0.001
 """How often it is looked again whether such a turn is over."""
 
@@ -70,6 +71,14 @@ class Turns:
                 raise Misuse("in-a-call", message)
             if self._waiting_thread and time.monotonic() >= end_s:
                 raise TurnTakenError
+
+    def wait_free(self) -> None:
+        """Let the turn end that a thread has at this moment, where it waits for nothing in it; not for long, for it may
+        be this thread's, which a signal has interrupted.
+        """
+        end_s = time.monotonic() + FREE_S
+        while self._is_busy and not self._waiting_thread and time.monotonic() < end_s:
+            time.sleep(0)
 
     def _wait_in_turn(self, wait: Callable[[], None]) -> None:
         """Wait for something without giving the turn away."""

@@ -49,6 +49,11 @@ class Wanted:
     terms: Terms = ()
 
     @property
+    def words(self) -> str:
+        """What it subscribes to, and as whom, for a message."""
+        return f"stream {self.stream!r}, {self.subscriber}/{self.name}"
+
+    @property
     def is_durable(self) -> bool:
         """Whether the node keeps a cursor for it."""
         return bool(self.subscriber)

@@ -1,0 +1,70 @@
+"""What the node had not confirmed of what has ended, until somebody is told: who closes it, or whoever reads stderr."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from typing import NamedTuple, Protocol
+from weakref import ReferenceType, ref
+
+from veredus.kernel.errors import VeredusError
+
+
+class Pending(Protocol):
+    """What the node is to confirm something of."""
+
+    def pending(self) -> str:
+        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
+
+
+class Loss(NamedTuple):
+    """What is lost, in words, and why."""
+
+    words: str
+    reason: str
+    of: ReferenceType[Pending]
+    """What has ended; the program may have forgotten it."""
+
+
+class Losses:
+    """Owns what is lost of one connection, and what of it was said."""
+
+    def __init__(self) -> None:
+        """Nothing is lost."""
+        self._untold: list[Loss] = []
+        self._said: list[str] = []
+
+    @property
+    def are_told(self) -> bool:
+        """Whether somebody was told of all."""
+        return not self._untold
+
+    def keep(self, of: Pending, words: str, error: VeredusError) -> None:
+        """Something has ended with this error, and the node had not confirmed this, in words; "" for nothing.
+
+        The loss is there before what has ended says that nothing is pending: who looks meanwhile sees one of the two.
+        """
+        if words and words not in self._said:
+            reason = "" if error.code == "closed" else f", and takes no more of it: {error.message} [{error.code}]"
+            self._untold = [*(loss for loss in self._untold if loss.of() is not of), Loss(words, reason, ref(of))]
+
+    def drop(self, of: Pending) -> None:
+        """Whoever closes it is told."""
+        self._untold = [loss for loss in self._untold if loss.of() is not of]
+
+    def take(self) -> list[str]:
+        """All that nobody was told of yet, in words: somebody is told now."""
+        untold, self._untold = self._untold, []
+        return [loss.words + loss.reason for loss in untold]
+
+    def say(self, unconfirmed: Iterable[Pending], why: str) -> None:
+        """Tell whoever runs the program what is lost, each loss once: of what has not ended, and of what has."""
+        pending = {id(each): (words, "") for each in unconfirmed if (words := each.pending())}
+        # In this order: it may end meanwhile.
+        pending |= {id(loss.of() or loss): loss[:2] for loss in self._untold}
+        for words, reason in pending.values():
+            if words not in self._said:
+                said = f"{why}, and the node has not confirmed {words}{reason}. Close what you open, e.g. by `with`."
+                sys.stderr.write(f"veredus: {said}\n")
+        self._said += [words for words, _ in pending.values()]
+        self._untold = []

@@ -1,0 +1,163 @@
+"""What threads and tasks publish while something is being closed is confirmed, refused at once, or named."""
+
+import asyncio
+import re
+import sys
+import threading
+
+import pytest
+
+import veredus
+from tests.client.cutter import Cutter
+from tests.client.test_last_words import LIFE_S, PIPES
+from tests.processes import Child, beside
+from veredus.client.embedded import Embedded
+
+
+class Publishing:
+    """A thread's publications, until one is refused."""
+
+    def __init__(self, publisher: veredus.Publisher) -> None:
+        self.publisher = publisher
+        self.numbers: list[int] = []
+        self.code = ""
+        self.has_begun = threading.Event()
+
+    def run(self) -> None:
+        try:
+            while True:
+                self.numbers.append(self.publisher.publish("k", b""))
+                if len(self.numbers) == 100:
+                    self.has_begun.set()
+        except veredus.VeredusError as error:
+            self.code = error.code
+
+
+@pytest.mark.parametrize("turn", range(5))
+@pytest.mark.parametrize("closes", ["publisher", "node"])
+def test_what_was_published_while_another_thread_closed_is_in_the_stream_or_named(
+    node: Embedded, stream: str, closes: str, turn: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veredus.client.pending.FINISH_TIMEOUT_S", 0.3)
+    node.streams.create(stream)
+    far = veredus.connect(node.served.address)
+    publishing = Publishing(far.publisher(stream, source="a", outbox_size_max=1 << 20))
+    named = 0
+    with beside(publishing.run):
+        publishing.has_begun.wait(10)
+        try:
+            (publishing.publisher if closes == "publisher" else far).close()
+        except veredus.Unavailable as error:
+            named = int(re.findall(r"not confirmed ([\d,]+) publication", error.message)[0].replace(",", ""))
+    far.close()
+    assert publishing.code == "closed"
+    assert node.streams.show(stream)["head"] + named >= publishing.numbers[-1] > 100
+    assert publishing.publisher.taken_number + named == publishing.numbers[-1]
+
+
+async def _close_beside_a_task(address: str, stream: str) -> int:
+    async with veredus.connect_async(address) as far:
+        publisher = await far.publisher(stream, source="a")
+        number = 0
+
+        async def publish() -> None:
+            nonlocal number
+            while True:
+                number = publisher.publish_nowait("k", b"")
+                await asyncio.sleep(0)
+
+        publishing = asyncio.ensure_future(publish())
+        await asyncio.sleep(0.05)
+        await publisher.close()
+        with pytest.raises(veredus.Misuse, match="closed"):
+            await publishing
+    return number
+
+
+def test_so_is_what_another_task_published(node: Embedded, stream: str) -> None:
+    assert 0 < asyncio.run(_close_beside_a_task(node.served.address, stream)) == node.streams.show(stream)["head"]
+
+
+BEHIND = """
+import atexit
+atexit.register(lambda: goodbye())
+import asyncio, sys, time, veredus
+from veredus.client import pending
+pending.FINISH_TIMEOUT_S = 1.0
+
+async def main():
+    node = await veredus.connect_async(sys.argv[1])
+    publisher = await node.publisher(sys.argv[2], source="a", outbox_size_max=1 << 12)
+    subscription = await node.subscribe(sys.argv[2], subscriber="s")
+    await publisher.wait(await publisher.publish("k", b""))
+    async for got in subscription:
+        break
+    print("ready", flush=True)
+    sys.stdin.readline()
+    publisher.publish_nowait("k", b"")
+    subscription.settle(got)
+    for use in {uses}:
+        try:
+            await use()
+        except veredus.Unavailable as error:
+            codes.append(error.code)
+
+def goodbye():
+    global codes
+    began_s, codes = time.monotonic(), []
+    {goodbye}
+    print(time.monotonic() - began_s, codes)
+"""
+ASYNCIO = BEHIND.replace("{goodbye}", "asyncio.run(main())")
+BLOCKING = """
+import atexit
+atexit.register(lambda: goodbye())
+import sys, time, veredus
+from veredus.client import pending
+pending.FINISH_TIMEOUT_S = 1.0
+
+def goodbye():
+    node = veredus.connect(sys.argv[1])
+    publisher = node.publisher(sys.argv[2], source="a", outbox_size_max=1 << 12)
+    subscription = node.subscribe(sys.argv[2], subscriber="s")
+    number = publisher.publish("k", b"")
+    got = next(iter(subscription))
+    print("ready", flush=True)
+    sys.stdin.readline()
+    began_s, codes = time.monotonic(), []
+    for use in [lambda: publisher.publish("k", b""), lambda: subscription.settle(got), *{uses}]:
+        try:
+            use()
+        except veredus.Unavailable as error:
+            codes.append(error.code)
+    print(time.monotonic() - began_s, codes)
+"""
+USES = {
+    "close": ("publisher.close", "publisher.close"),
+    "wait": ("lambda: publisher.wait(2)",) * 2,
+    "flush": ("publisher.flush", "publisher.flush"),
+    "room": ('lambda: publisher.publish_many(["k"] * 100, [b"x" * 1000] * 100)',) * 3,
+    "settled": ("subscription.wait_settled", "subscription.close"),
+    "all": ("publisher.flush", "publisher.close", "subscription.wait_settled", "subscription.close", "node.close"),
+}
+
+
+@pytest.mark.parametrize("uses", USES.values(), ids=USES)
+@pytest.mark.parametrize("program", [ASYNCIO, BLOCKING], ids=["asyncio", "blocking"])
+def test_behind_the_end_all_that_waits_shares_the_time_of_the_end(
+    node: Embedded, stream: str, program: str, uses: tuple[str, ...]
+) -> None:
+    program = program.replace("{uses}", f"[{', '.join(uses)}]")
+    with (
+        Cutter(node.served.address) as cutter,
+        Child([sys.executable, "-c", program, cutter.address, stream], life_s=LIFE_S, **PIPES) as child,
+    ):
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"
+        cutter.is_open = False
+        cutter.cut()
+        said, told = (out.decode() for out in child.communicate(b"\n"))
+    assert child.returncode == 0, told
+    took_s, codes = said.split(maxsplit=1)
+    assert 0.9 < float(took_s) < 2.5
+    assert "in-doubt" in codes
