@@ -14,8 +14,9 @@ from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from veredus.kernel.errors import Misuse
 from veredus.kernel.last import is_no_thread_any_more, is_over
-from veredus.kernel.replaced import check_threads
 from veredus.runtime.threads import in_thread
+
+from .replaced import check_threads
 
 SIGNALS_S = 0.2
 """For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the

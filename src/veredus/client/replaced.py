@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import _thread
 
-from .errors import Misuse
+from veredus.kernel.errors import Misuse
 
 _CURES = {"gevent": "gevent.monkey.patch_all(thread=False)", "eventlet": "eventlet.monkey_patch(thread=False)"}
 
