@@ -375,6 +375,24 @@ def test_messages_that_are_gone_are_an_error_of_their_own_and_end_a_command_as_a
         assert asked[0].startswith(b"GET alice t 0123456789abcdef-1..8"), "it names what it was told"
 
 
+@pytest.mark.parametrize("is_heard", [True, False])
+def test_what_the_caller_heard_to_be_gone_the_next_process_names_and_nothing_else(
+    opened: Callable[..., Client], around: Scene, is_heard: bool
+) -> None:
+    server, asked = around.server, list[bytes]()
+    server.answer = lambda _: server.status("INTERNAL_ERROR 0123456789abcdef-1..8", b"gone")
+    if is_heard:
+        with opened() as alice, pytest.raises(Unavailable):
+            alice.get("t")
+    else:
+        with pytest.raises(Unavailable), opened() as alice:
+            alice.get("t")
+    server.answer = lambda data: (asked.append(data), server.status("NO_MESSAGES"))[1]
+    with opened() as alice:
+        assert alice.get("t") is None
+    assert asked[0].startswith(b"GET alice t " + (b"0123456789abcdef-1..8" if is_heard else b"-1"))
+
+
 def test_a_put_in_doubt_may_be_tried_again_or_left_and_keeps_nobody_up(
     opened: Callable[..., Client], around: Scene
 ) -> None:
@@ -440,7 +458,7 @@ def test_whoever_was_told_what_it_missed_names_that_and_is_told_again_where_its_
     server = around.server
     server.answer = lambda _: server.status("INTERNAL_ERROR 0123456789abcdef-1..2", b"no longer available")
     for _ in range(2):
-        with opened() as alice, pytest.raises(Unavailable):
+        with pytest.raises(Unavailable), opened() as alice:
             alice.get("t")
     server.answer = lambda _: server.status("INTERNAL_ERROR", b"because")
     with opened() as alice:

@@ -266,17 +266,26 @@ def get(given: _Given, topic: str, wait: str, wanted: int | None, loop: bool, fo
     from veredus.cli.exits import Ended, Exit
     from veredus.cli.interrupts import Interrupts
     from veredus.cli.link import seconds_of
+    from veredus.kernel.errors import Unavailable
 
     if loop and wanted is not None:
         raise click.UsageError("use either --count or --loop")
     count, wait_s = wanted or 1, seconds_of(wait, "--wait")
     if loop and not wait_s:
         wait_s = inf
-    got_count = 0
+    got_count, is_gap = 0, False
     with Interrupts(watches_output=True) as interrupts, given.client() as client:
         while loop or got_count < count:
-            with interrupts.waiting():
-                messages = _next(client, topic, _AT_ONCE_MAX if loop else count - got_count, wait_s)
+            try:
+                with interrupts.waiting():
+                    messages = _next(client, topic, _AT_ONCE_MAX if loop else count - got_count, wait_s)
+            except Unavailable as error:
+                if error.code != "messages-gone":
+                    raise
+                # Whoever has written this is not told of it again.
+                note(f"veredus: {error.message} [{error.code}]")
+                is_gap = True
+                break
             if not messages:
                 break
             for message in messages:
@@ -285,6 +294,8 @@ def get(given: _Given, topic: str, wait: str, wanted: int | None, loop: bool, fo
                 # Only what was written is done with: an interrupted run leaves the message to the next one.
                 client.done(message)
             got_count += len(messages)
+    if is_gap:
+        raise Ended(Exit.GAP)
     if not loop and got_count < count:
         note(f"no messages on {topic}")
         raise Ended(Exit.ERROR)

@@ -104,6 +104,8 @@ class _Place:
     messages_of: str = ""
     given_count: int = 0
     """How many of what came the caller has, in all."""
+    has_missed: bool = False
+    """Whether the caller was told of what is gone, and that is not saved."""
 
 
 class Operations:
@@ -129,7 +131,7 @@ class Operations:
             await asyncio.wait(list(self._tasks))
         for topic, place in self._places.items():
             if not is_done:
-                place.given_count = 0
+                place.given_count, place.has_missed = 0, False
             # Where this cannot be written, it is as if the process had been killed here.
             with suppress(Unavailable):
                 await self._save_marks(topic)
@@ -173,11 +175,12 @@ class Operations:
 
     def _forget_marks(self, topic: str) -> None:
         """They are saved."""
-        self._place(topic).given_count = 0
+        place = self._place(topic)
+        place.given_count, place.has_missed = 0, False
 
     async def _save_marks(self, topic: str) -> None:
         state = self._marked(topic)
-        if state != self._state(topic):
+        if state != self._state(topic) or self._place(topic).has_missed:
             await self._save(topic, state, is_synced=False)
 
     # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -282,7 +285,9 @@ class Operations:
                 if status.status == StatusWord.NO_MESSAGES:
                     return []
                 if status.status != StatusWord.OK:
-                    self._home.states.hold(self._id, topic, end_missed(self._state(topic), status))
+                    missed = end_missed(self._state(topic), status)
+                    self._place(topic).has_missed |= missed != self._state(topic)
+                    self._home.states.hold(self._id, topic, missed)
                     raise self._error(status, "GET", topic)
                 state = end_get(state, status, count_max > 0)
                 await self._save(topic, state)

@@ -102,7 +102,7 @@ OTHERS = {
     ),
     "never-given": (
         b"GET alice prices ffffffffffffffff-1\r\n\r\n",
-        "SERVER_UNAVAILABLE",
+        "SERVER_UNAVAILABLE ffffffffffffffff-1",
         f"ffffffffffffffff-1 is not a message of prices that alice {ELSEWHERE}",
     ),
     "no-message-id": (

@@ -45,6 +45,12 @@ class Question:
     due_ns: int = 0
     done: bytes = b""
     """What the first server said that did it, where all of them are asked."""
+    home: str = ""
+    """Which server did not know the id that is named, so that others are asked for it; "" for none."""
+    sought: tuple[str, ...] = ()
+    """Who is to be asked for it yet."""
+    said: bytes = b""
+    """What is asked instead, where nobody knows it."""
     is_held: bool = False
     """Whether it was not asked yet: it waits until its server, which is asked to give the topic away, has answered."""
     is_outdated: bool = False
@@ -69,3 +75,21 @@ def is_of_proxy(data: bytes) -> bool:
 def key_of(name: str, sender: str, topic: str, principal: str) -> Key:
     """Under which the newest question of a kind is found."""
     return WISH if name in WISHES else name, sender, topic, principal
+
+
+def unheard_said(question: Question, unheard: Sequence[str]) -> str:
+    """Why it cannot be answered before servers are there that may have the subscription."""
+    away, topic = ", ".join(unheard), question.topic
+    said = f"{question.server} has no such subscription to {topic}, and {away}, which may have it,"
+    if question.done:
+        said = f"the subscription to {topic} has ended at one server, but {away}, which may have it too,"
+    return f"{said} is not available: try again, or remove that server from the list"
+
+
+def unavailable_said(question: Question, silent_ns: int) -> str:
+    """Why it is answered by the proxy: its server has answered nothing for so long, 0 where it answers others."""
+    has = "may have" if question.is_beyond or question.home not in ("", question.server) else "has"
+    who = f"{question.server}, which {has} the topic {question.topic},"
+    if silent_ns:
+        return f"{who} has not answered for {silent_ns / 1e9:.1f} s: try again"
+    return f"{who} answers other requests, but not this one in time: try again"

@@ -323,7 +323,9 @@ class Gets:
             return
         named = self._named(getter, question.last_id)
         if named is None:
-            self._answer(getter, *unknown_id(question.last_id, getter.topic, getter.client, getter.lives))
+            word, said = unknown_id(question.last_id, getter.topic, getter.client, getter.lives)
+            # Under the id a proxy sees that it is not known here.
+            self._answer(getter, word, said, question.last_id if word == StatusWord.SERVER_UNAVAILABLE else "")
         elif named:
             getter.settling = named
             self._effects.append(x.SettleRequested(getter.session, named))

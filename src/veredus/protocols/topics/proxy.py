@@ -43,7 +43,7 @@ from veredus.kernel.errors import PeerFault, Refused
 from veredus.kernel.events import DeadlineReached
 
 from .announcements import Announcements, no_server, not_heard
-from .asked import IN_CONFLICT, WISHES, Key, Question, is_of_proxy, key_of
+from .asked import IN_CONFLICT, WISHES, Key, Question, is_of_proxy, key_of, unavailable_said, unheard_said
 from .conflicts import Conflicts
 from .exchange import Answer, Answered, Ask, Asked, Meet, no_member, note_no_member
 from .mapping import Conflict, TopicMap
@@ -65,6 +65,7 @@ from .messages import (
     why_not_for,
 )
 from .plain import plainly_asked
+from .seeking import asks_on, is_unknown
 
 MILLISECOND = 1_000_000
 _HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
@@ -309,7 +310,7 @@ class Proxy:
         return self._last_token
 
     def _say_to_server(self, token: int, question: Question) -> None:
-        self._effects.append(Ask(question.server, token, question.data, question.principal))
+        self._effects.append(Ask(question.server, token, question.said or question.data, question.principal))
 
     def _ask_held(self, questions: Iterable[Question]) -> None:
         """Ask what waited for a giver's answer: of the server that the topic is at now."""
@@ -375,8 +376,17 @@ class Proxy:
             self._effects += self._conflicts.note_answered(question.conflict, data, self._now.monotonic_ns)
             self._ask_held([self._questions.pop(held) for held in waiting if held in self._questions])
             self._end_merge(question.conflict)
+        elif question.home or is_unknown(question, data):
+            self._seek(question, data)
         elif question.rivals or question.done or question.is_beyond or question.may_be_elsewhere(data):
             self._answered_in_conflict(question, data)
+        else:
+            self._answer(question, data)
+
+    def _seek(self, question: Question, data: bytes) -> None:
+        """A server does not know the id that is named: maybe another one does, or nothing is owed under it."""
+        if asks_on(question, data, self.topics, self.settings.servers):
+            self._ask_or_say(question)
         else:
             self._answer(question, data)
 
@@ -407,7 +417,7 @@ class Proxy:
             self._ask_or_say(question)
         elif not self._ask_another(question):
             if self._unheard:
-                self._say_unheard(question)
+                self._put_off(question, unheard_said(question, self._unheard))
             else:
                 self._answer(question, question.done or data)
 
@@ -463,20 +473,8 @@ class Proxy:
         self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, text))
 
     def _say_unavailable(self, question: Question) -> None:
-        has = "may have" if question.is_beyond else "has"
-        who = f"{question.server}, which {has} the topic {question.topic},"
-        if question.server in self._silent:
-            silent_ns = self._now.wall_ns - self._silent[question.server][0]
-            self._put_off(question, f"{who} has not answered for {silent_ns / 1e9:.1f} s: try again")
-        else:
-            self._put_off(question, f"{who} answers other requests, but not this one in time: try again")
-
-    def _say_unheard(self, question: Question) -> None:
-        away, topic = ", ".join(self._unheard), question.topic
-        said = f"{question.server} has no such subscription to {topic}, and {away}, which may have it,"
-        if question.done:
-            said = f"the subscription to {topic} has ended at one server, but {away}, which may have it too,"
-        self._put_off(question, f"{said} is not available: try again, or remove that server from the list")
+        since_ns, _ = self._silent.get(question.server, (0, 0))
+        self._put_off(question, unavailable_said(question, self._now.wall_ns - since_ns if since_ns else 0))
 
     def _say(self, peer: int, word: StatusWord, text: str = "") -> None:
         self._effects.append(Answer(peer, self._status(word, text)))
