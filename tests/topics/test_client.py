@@ -335,7 +335,6 @@ def test_a_get_whose_caller_left_gives_its_message_to_the_next_one(around: Scene
     ("words", "kind", "code"),
     [
         ("SERVER_UNAVAILABLE", Unavailable, "server-unavailable"),
-        ("PROXY_DOES_NOT_KNOW_ANY_SERVER", Unavailable, "no-server"),
         ("INTERNAL_ERROR", Unavailable, "server-failed"),
         ("REFUSED", Refused, "refused"),
         ("BAD_MESSAGE", Refused, "refused"),

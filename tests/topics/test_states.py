@@ -250,7 +250,7 @@ def test_a_checkpoint_that_cannot_be_written_is_told_and_costs_nothing_that_was_
     done = ended([sys.executable, "-c", script, str(tmp_path)])
     assert done.returncode == 0, done.stderr
     assert "checkpoint-failed" in done.stderr
-    assert "Is a directory (checkpoint.tmp)" in done.stderr
+    assert "there is a directory in place of a regular file" in done.stderr
     (tmp_path / "client_alice" / "checkpoint.tmp").rmdir()
     assert remembered(tmp_path)["t"].last_put_counter == 11
 
