@@ -314,6 +314,19 @@ def test_a_checkpoint_is_wanted_once_when_enough_was_appended() -> None:
     assert sum(isinstance(effect, CheckpointWanted) for effect in rig.said) == 2
 
 
+def test_a_checkpoint_is_wanted_once_behind_so_many_records_however_small_they_are() -> None:
+    rig = Rig(LogSettings(segment_size=64 << 10, checkpoint_interval_size=1 << 30, checkpoint_interval_count=30))
+    for sequence in range(1, 40):
+        rig.append(batch_entry(1, sequence, size=20))
+        rig.settle()
+    assert sum(isinstance(effect, CheckpointWanted) for effect in rig.said) == 1
+    rig.checkpoint()
+    for sequence in range(40, 80):
+        rig.append(batch_entry(1, sequence, size=20))
+        rig.settle()
+    assert sum(isinstance(effect, CheckpointWanted) for effect in rig.said) == 2
+
+
 def test_a_stray_answer_of_the_disk_is_ignored() -> None:
     rig = Rig()
     rig.tell(GroupWritten(77))

@@ -1,11 +1,12 @@
 """Feeding: what a flow may examine now, how a reading becomes frames, and who is fed when room comes free."""
 
+import sys
 from functools import partial
 
 import pytest
 
 from tests.streams.rig import Rig, incarnation
-from veredus.journal.exchange import ReadBytes, ReadRequested
+from veredus.journal.exchange import READ_SIZE_MIN, PlacedRecord, ReadBytes, ReadRequested
 from veredus.kernel.turns import Turns
 from veredus.matching import Filter
 from veredus.streams import examine, feeding
@@ -16,7 +17,8 @@ from veredus.streams.flow import Flow
 from veredus.streams.shares import Shares
 from veredus.streams.stream import Stream
 from veredus.streams.tables import StreamsLimits
-from veredus.streams.tail import TailBudget
+from veredus.streams.tail import HELD_SIZE, Tail, TailBudget
+from veredus.streams.told import Told
 
 EVEN = Filter(where="even")
 
@@ -33,14 +35,41 @@ def test_a_flow_examines_nothing_that_is_still_on_its_way_to_the_journal() -> No
 
 
 def test_of_a_reading_that_fills_several_frames_each_record_is_pushed_once() -> None:
-    rig = Rig(StreamsLimits(tail_size_max=1, push_size_max=500))
+    rig = Rig(StreamsLimits(tail_size_max=1, push_size_max=4 * READ_SIZE_MIN))
     grant = rig.attach(1)
     for number in range(1, 6):
         rig.publish(grant, number)
     rig.subscribe(5)
     assert rig.pushed(5) == [1, 2, 3, 4, 5]
-    first, last = rig.pushes(5)
-    assert last.size < 500 <= first.size, "one reading, two frames"
+    assert [len(push.buffers) for push in rig.pushes(5)] == [4, 1], "one reading, two frames"
+
+
+def test_a_subscriber_told_of_a_hundred_thousand_sources_takes_some_kilobytes() -> None:
+    told = Told()
+    assert [number for number in (*range(100_000), *range(100_000)) if told.tell(number)] == [*range(1, 100_000)]
+    assert sys.getsizeof(told._bits) < 16 << 10
+
+
+@pytest.mark.parametrize("is_in_memory", [True, False])
+def test_records_that_are_small_are_pushed_a_few_at_a_time(is_in_memory: bool) -> None:
+    most = 4 * READ_SIZE_MIN
+    rig = Rig(StreamsLimits(tail_size_max=1 << 20 if is_in_memory else 1, push_size_max=most))
+    grant = rig.attach(1)
+    for number in range(1, 40):
+        rig.publish(grant, number)
+    rig.subscribe(5)
+    assert rig.pushed(5) == [*range(1, 40)]
+    assert max(len(push.buffers) for push in rig.pushes(5)) == 4
+
+
+def test_what_holds_the_newest_records_counts_as_their_bytes_do() -> None:
+    budget = TailBudget(100 * (HELD_SIZE + 10))
+    tail = Tail(budget)
+    for number in range(1, 1001):
+        tail.add(PlacedRecord(number, 1, 0, memoryview(bytes(10))))
+    assert (budget.count, budget.size) == (100, budget.size_max)
+    tail.forget()
+    assert (budget.count, budget.size) == (0, 0)
 
 
 def test_a_subscriber_that_had_too_much_unsettled_is_fed_again_when_it_settles() -> None:

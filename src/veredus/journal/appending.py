@@ -78,8 +78,8 @@ class Appending:
     __slots__ = (
         "_catalogue", "_current", "_dropped", "_failure", "_flight", "_free", "_group_number", "_is_closed",
         "_is_next_there", "_is_sync_due", "_journal_id", "_lack", "_next", "_next_ordinal", "_on_sealed", "_orders",
-        "_placed_count", "_queue", "_requested_count", "_reserve", "_settings", "_timers", "appended_size",
-        "asked_growth", "durable", "open_row_count", "phase", "position", "taken_growth", "unsynced_size",
+        "_placed_count", "_queue", "_requested_count", "_reserve", "_settings", "_timers", "appended_count",
+        "appended_size", "asked_growth", "durable", "open_row_count", "phase", "position", "taken_growth", "unsynced_size",
     )  # fmt: skip
 
     def __init__(
@@ -119,6 +119,7 @@ class Appending:
         self.unsynced_size = 0
         """Bytes that were asked for and are not yet answered."""
         self.appended_size = 0
+        self.appended_count = 0
         """Bytes written in this life, with all that the journal adds."""
         self.asked_growth = recovered.growth
         """Of a checkpoint's state since the one that recovery began with, in bytes: with all that was asked for."""
@@ -301,6 +302,7 @@ class Appending:
         segment.end = group.end
         self.position = self._place(segment)
         self.appended_size += group.size
+        self.appended_count += len(group.placed)
         for entry, offset in group.placed:
             if self._dropped and self._is_dropped(entry):
                 continue

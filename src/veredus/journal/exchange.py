@@ -89,9 +89,13 @@ class AppendRequested(msgspec.Struct, frozen=True):
     """Whether it lets go of space."""
 
 
+READ_SIZE_MIN = 4 << 10
+"""Whoever reads records counts each as so many bytes at least: it takes its time, however small it is."""
+
+
 class ReadRequested(msgspec.Struct, frozen=True):
     """Records of a stream are wanted from the one that holds `first_sequence` on, about `size_max` bytes, at least
-    one.
+    one; each counts as `READ_SIZE_MIN` bytes at least.
     """
 
     token: int

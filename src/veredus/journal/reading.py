@@ -31,6 +31,7 @@ from veredus.kernel.octets import Octets
 
 from .catalogue import Catalogue, Run, Segment, StreamPlaces
 from .exchange import (
+    READ_SIZE_MIN,
     WANTING,
     BytesFailed,
     BytesRead,
@@ -366,7 +367,8 @@ class Reading:
             row = row_at(rows, place)
             first, _, offset, size, count = row
             # A row without a size stands for what was lost: it lies nowhere.
-            if first != expected or (total and (not size or total + size > size_max)):
+            counted_size = max(size, READ_SIZE_MIN)
+            if first != expected or (total and (not size or total + counted_size > size_max)):
                 break
             if not sizes or offset - end > GAP_SIZE_MAX:
                 if len(sizes) == EXTENTS_MAX:
@@ -377,7 +379,7 @@ class Reading:
                 sizes[-1] = offset + size - read.offsets[-1]
             read.rows.append((row, len(sizes) - 1))
             end = offset + size
-            total += size
+            total += counted_size
             expected = first + count
         read.failure = None
         read.chunks = [None] * len(sizes)

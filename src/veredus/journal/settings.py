@@ -26,6 +26,8 @@ class LogSettings:
     interval_ns: int = 100_000_000
     """With `SyncMode.INTERVAL`: how long what was written may wait for its sync."""
     checkpoint_interval_size: int = 256 << 20
+    checkpoint_interval_count: int = 250_000
+    """Records after which a checkpoint is due, however small they are: recovery replays each of them, in some 20 µs."""
     """How much is appended between two checkpoints; a start after a crash reads about that much."""
     free_count_max: int = 2
     """Segments that nobody wants any more and that are kept to be written over: overwriting is faster than growing."""

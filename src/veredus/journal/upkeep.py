@@ -68,6 +68,7 @@ class _Begun:
     grown_size: int
     dead: list[int]
     appended_size: int
+    appended_count: int
 
 
 @dataclass(slots=True)
@@ -86,8 +87,8 @@ class Upkeep:
     """Owns the checkpoint on its way, the index files on their way, and the segments kept to be written over."""
 
     __slots__ = (
-        "_appended_size", "_appending", "_begun", "_catalogue", "_checkpoint_size", "_grown_size", "_held_size",
-        "_holding", "_indexes", "_is_lacking", "_is_wanted", "_journal_id", "_orders", "_queued", "_settings",
+        "_appended_count", "_appended_size", "_appending", "_begun", "_catalogue", "_checkpoint_size", "_grown_size",
+        "_held_size", "_holding", "_indexes", "_is_lacking", "_is_wanted", "_journal_id", "_orders", "_queued", "_settings",
         "_timers", "_unindexed", "_work", "checkpoint_position",
     )  # fmt: skip
 
@@ -112,7 +113,7 @@ class Upkeep:
         self._work: _Work | None = None
         self._queued: _Work | None = None
         self._is_wanted = False
-        self._appended_size = 0
+        self._appended_size = self._appended_count = 0
         self._checkpoint_size = recovered.checkpoint_size
         self._grown_size = 0
         self._held_size = settings.held_back_size
@@ -163,6 +164,7 @@ class Upkeep:
             growth >= max(self._checkpoint_size, interval_size // GROWTH_SHARE)
             or (self._is_lacking and growth > self._settings.reserve_size)
             or self._appending.appended_size - self._appended_size >= interval_size
+            or self._appending.appended_count - self._appended_count >= self._settings.checkpoint_interval_count
             or dead_size >= interval_size
             or (dead_size > 0 and self._appending.phase is Phase.FULL)
         )
@@ -178,7 +180,8 @@ class Upkeep:
             self._catalogue, self._journal_id, appending.position, appending.ordinals, appending.dropped_keys
         )
         dead = [s.number for s in self._catalogue.segments.values() if s.is_sealed and s.live_count == 0]
-        self._begun = _Begun(taken, appending.taken_growth, dead, appending.appended_size)
+        appended = appending.appended_size, appending.appended_count
+        self._begun = _Begun(taken, appending.taken_growth, dead, *appended)
 
     def checkpoint(self, event: CheckpointRequested, now: Now) -> None:
         """Begin to write the checkpoint that was begun; that of this very moment if none was, or it is the last."""
@@ -293,7 +296,7 @@ class Upkeep:
 
     def _finish(self, work: _Work, now: Now) -> None:
         self.checkpoint_position = work.begun.taken.position
-        self._appended_size = work.begun.appended_size
+        self._appended_size, self._appended_count = work.begun.appended_size, work.begun.appended_count
         self._checkpoint_size = work.size
         self._grown_size = work.begun.grown_size
         for number in work.begun.dead:

@@ -257,7 +257,7 @@ class JournalSection(msgspec.Struct, frozen=True, kw_only=True):
     sync: Annotated[str, _choice(_SYNC, "group", "interval", "none")] = "group"
     sync_interval_ns: Annotated[int, _duration("Time between syncs where `sync` is `interval`", MS)] = 100 * MS
     checkpoint_interval_size: Annotated[
-        int, _size("Bytes appended between checkpoints. A start after a kill reads about this much", MIB)
+        int, _size("Bytes appended between checkpoints, or 250,000 batches. A start after a kill reads so much", MIB)
     ] = 256 * MIB
     free_segments_max: Annotated[int, _count("Deleted segments whose files are kept for new segments")] = 2
 

@@ -42,6 +42,8 @@ READS_SIZE_MAX = 16 << 20
 """So many bytes are read from the journal for all flows at a time: what is read faster than it is pushed is held."""
 PUSH_NS = 80_000
 """What it costs to push anything, all the way to the link; measured, roughly."""
+RECORD_NS = 15_000
+"""What it costs to push one record more with it."""
 VISIT_NS = 4_000
 """What it costs to look at a flow that is due."""
 PROGRESS_COUNT = 100_000
@@ -326,7 +328,8 @@ class Feeding:
         if push is not None:
             self._orders.say(push)
             self._orders.counts.pushed_size += push.size
-            self.sending.charge(flow.payer, PUSH_NS + push.size * flow.octet_ns, now)
+            cost_ns = PUSH_NS + (len(push.buffers) - 1) * RECORD_NS + push.size * flow.octet_ns
+            self.sending.charge(flow.payer, cost_ns, now)
             flow.progress_told = flow.position
         elif flow.position - flow.progress_told >= PROGRESS_COUNT:
             flow.progress_told = flow.position

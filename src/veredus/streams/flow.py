@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from veredus.delivery.settlement import Range
-from veredus.journal.exchange import PlacedRecord
+from veredus.journal.exchange import READ_SIZE_MIN, PlacedRecord
 from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.matching import Filter
@@ -38,6 +38,7 @@ from .exchange import PUSH_OVERHEAD, Push
 from .ranges import between
 from .stream import Stream
 from .subscription import Subscription
+from .told import Told
 
 NEVER = (1 << 63) - 1
 
@@ -54,9 +55,9 @@ class Flow:
     """Owns one session's position, credit and what it was told about sources."""
 
     __slots__ = (
-        "_announced",
         "_attempt",
         "_position",
+        "_told",
         "among",
         "audience",
         "credit",
@@ -114,7 +115,7 @@ class Flow:
         self.progress_told = position
         self.legs: deque[Range] = deque()
         """What is pushed before what comes by its sequence; the position is in the first one."""
-        self._announced: dict[int, None] = {0: None}
+        self._told = Told()
         self._attempt: Attempt | None = None
 
     @property
@@ -221,11 +222,13 @@ class Flow:
             self._position = self.legs[0][0] if self.legs else self.subscription.ledger.position
 
     def take(self, records: Sequence[PlacedRecord], examiner: Examiner, size_max: int) -> Taken:
-        """Examine records from the position on until there are `size_max` bytes to push, or nothing more may be."""
+        """Examine records from the position on until there are `size_max` bytes to push, each record counted as
+        `READ_SIZE_MIN` at least, or nothing more may be.
+        """
         parcels: list[Parcel] = []
         buffers: list[Octets] = []
         names: list[tuple[int, str]] = []
-        size = first_pushed = last_pushed = 0
+        size = counted_size = first_pushed = last_pushed = 0
         examined = self._pass_early(records)
         ledger = None if self.subscription is None else self.subscription.ledger
         excluded = () if self.subscription is None else self.subscription.excluded
@@ -261,12 +264,13 @@ class Flow:
             if excerpt is not None:
                 buffers.append(excerpt.memory)
                 size += len(excerpt.memory)
+                counted_size += max(len(excerpt.memory), READ_SIZE_MIN)
                 first_pushed = first_pushed or excerpt.runs[0][0]
                 last_pushed = excerpt.runs[-1][1]
                 self._announce(record, names)
                 if ledger is not None and not self.legs:
                     self._note(excerpt.runs)
-            if is_cut or size >= size_max or size >= self.credit:
+            if is_cut or counted_size >= size_max or size >= self.credit:
                 break
             if ledger is not None and ledger.is_full and not self.legs:
                 break
@@ -318,8 +322,7 @@ class Flow:
 
     def _announce(self, record: PlacedRecord, names: list[tuple[int, str]]) -> None:
         source_id = source_id_of(record)
-        if source_id not in self._announced:
-            self._announced[source_id] = None
+        if self._told.tell(source_id):
             names.append((source_id, self.stream.source_names.get(source_id, "")))
 
     def skip_to(self, position: int) -> None:

@@ -2,7 +2,8 @@
 
 Invariants
     (1) A tail holds a gapless run of durable records that ends at its stream's durable head, or nothing.
-    (2) All tails together hold at most `size_max` bytes; the oldest records of the node go first, whoever reads them.
+    (2) All tails together take at most `size_max` bytes, with what holds the records; the oldest records of the node go
+        first, whoever reads them.
 Source: docs/internals/DESIGN.md, "Flow".
 """
 
@@ -11,7 +12,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import deque
 
-from veredus.journal.exchange import PlacedRecord
+from veredus.journal.exchange import READ_SIZE_MIN, PlacedRecord
+
+HELD_SIZE = 540
+"""What holds a record takes beside it, in bytes, as measured (CPython 3.11)."""
 
 
 class TailBudget:
@@ -27,7 +31,7 @@ class TailBudget:
         self._order: deque[Tail] = deque()
 
     def grew(self, tail: Tail, size: int) -> None:
-        """A record of `size` bytes joined `tail`: let the oldest go while there are too many bytes."""
+        """A record that takes `size` bytes joined `tail`: let the oldest go while there are too many bytes."""
         self._order.append(tail)
         self.size += size
         self.count += 1
@@ -55,7 +59,7 @@ class Tail:
         """Take the record behind the newest one."""
         self._records.append(record)
         self._firsts.append(record.first_sequence)
-        self._budget.grew(self, len(record.memory))
+        self._budget.grew(self, len(record.memory) + HELD_SIZE)
 
     def keeps_turn(self) -> bool:
         """Whether this tail's next turn belongs to a record that is still here; a turn that does not is given up."""
@@ -69,7 +73,7 @@ class Tail:
         if not self.keeps_turn():
             return
         index = self._dropped
-        self._budget.size -= len(self._records[index].memory)
+        self._budget.size -= len(self._records[index].memory) + HELD_SIZE
         self._budget.count -= 1
         self._records[index] = _GONE
         self._dropped += 1
@@ -81,7 +85,7 @@ class Tail:
     def forget(self) -> None:
         """Break the run: what comes next does not follow what is here (a commit's rows came between)."""
         gone = self._records[self._dropped :]
-        self._budget.size -= sum(len(record.memory) for record in gone)
+        self._budget.size -= sum(len(record.memory) + HELD_SIZE for record in gone)
         self._budget.count -= len(gone)
         self._forgotten_count += len(gone)
         self._records.clear()
@@ -89,7 +93,9 @@ class Tail:
         self._dropped = 0
 
     def read(self, position: int, size_max: int) -> list[PlacedRecord] | None:
-        """The records from the one that holds `position` on, about `size_max` bytes; None when it is not in memory."""
+        """The records from the one that holds `position` on, about `size_max` bytes, each counted as `READ_SIZE_MIN` at
+        least; None when it is not in memory.
+        """
         firsts = self._firsts
         index = bisect_right(firsts, position) - 1
         if index < self._dropped:
@@ -99,7 +105,7 @@ class Tail:
         for place in range(index, len(self._records)):
             record = self._records[place]
             taken.append(record)
-            size += len(record.memory)
+            size += max(len(record.memory), READ_SIZE_MIN)
             if size >= size_max:
                 break
         return taken
