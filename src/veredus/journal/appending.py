@@ -79,7 +79,8 @@ class Appending:
         "_catalogue", "_current", "_dropped", "_failure", "_flight", "_free", "_group_number", "_is_closed",
         "_is_next_there", "_is_sync_due", "_journal_id", "_lack", "_next", "_next_ordinal", "_on_sealed", "_orders",
         "_placed_count", "_queue", "_requested_count", "_reserve", "_settings", "_timers", "appended_count",
-        "appended_size", "asked_growth", "durable", "open_row_count", "phase", "position", "taken_growth", "unsynced_size",
+        "appended_size", "asked_growth", "durable", "open_row_count", "phase", "position", "taken_growth",
+        "unsynced_size",
     )  # fmt: skip
 
     def __init__(

@@ -88,8 +88,8 @@ class Upkeep:
 
     __slots__ = (
         "_appended_count", "_appended_size", "_appending", "_begun", "_catalogue", "_checkpoint_size", "_grown_size",
-        "_held_size", "_holding", "_indexes", "_is_lacking", "_is_wanted", "_journal_id", "_orders", "_queued", "_settings",
-        "_timers", "_unindexed", "_work", "checkpoint_position",
+        "_held_size", "_holding", "_indexes", "_is_lacking", "_is_wanted", "_journal_id", "_orders", "_queued",
+        "_settings", "_timers", "_unindexed", "_work", "checkpoint_position",
     )  # fmt: skip
 
     def __init__(
