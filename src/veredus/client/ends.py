@@ -198,8 +198,6 @@ class Publisher(PublishingEnd, Blocking):
 
     def _wait_token(self, end_s: float) -> None:
         """Wait until the node has the last resume token. Raises as `wait`."""
-        if self._thread.is_forked:
-            raise forked()
         signal = Signal()
         self._thread.call(lambda: self._channel.add_token_waiter(signal.tell))
         with in_time(left_until(end_s)) as timeout_s:

@@ -112,7 +112,7 @@ class Client(Blocking):
 
     def put(self, topic: str, body: Octets | str, *, key: Octets | str = b"") -> None:
         """Put a message; as `AsyncClient.put`."""
-        with self._hands.setdefault(topic, Lock()):
+        with self._hand(topic):
             self._thread.run(partial(self._operations.put, topic, octets_of(body), key=key))
             self._thread.run(partial(self._operations.told, topic))
 
@@ -121,7 +121,7 @@ class Client(Blocking):
         packed = packed_of(bodies)
         if not bodies:
             return
-        with self._hands.setdefault(topic, Lock()):
+        with self._hand(topic):
             self._thread.run(partial(self._operations.put, topic, packed, is_many=True, key=key))
             self._thread.run(partial(self._operations.told, topic))
 
@@ -145,6 +145,11 @@ class Client(Blocking):
             assert message is not None
             yield message
 
+    def _hand(self, topic: str) -> Lock:
+        """What is held by whoever has to do with a topic. In a child of a fork it may be held for ever."""
+        self._thread.check_caller()
+        return self._hands.setdefault(topic, Lock())
+
     def _wait(self, topic: str, count_max: int, wait_s: float) -> list[Message]:
         check_wait(wait_s)
         left = pauses(wait_s)
@@ -158,7 +163,7 @@ class Client(Blocking):
     def _get(self, topic: str, count_max: int) -> list[Message]:
         messages: list[Message] = []
         try:
-            with self._hands.setdefault(topic, Lock()):
+            with self._hand(topic):
                 messages = self._thread.run(partial(self._operations.take, topic, count_max))
                 if messages:
                     self._thread.call(partial(self._operations.given, topic, len(messages)))
