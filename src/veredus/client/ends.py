@@ -23,7 +23,7 @@ from .causes import tell_with
 from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
-from .handing import Handing
+from .handed import HandedWait
 from .late import finish, watch
 from .loops import Begun, LoopThread, Signal, forked, refuse_pickling
 from .other_library import Blocking
@@ -313,7 +313,7 @@ class Subscription(Blocking):
         self._is_closed = False
         self._waits = threading.RLock()
         """Held by the thread that waits: a second one would never be woken."""
-        self._handing: Handing | None = None
+        self._handed: HandedWait | None = None
         """What is about to be handed out."""
         self.channel = channel
         self._feed = Feed(self.channel, self._call)
@@ -397,17 +397,17 @@ class Subscription(Blocking):
 
     def _hand_out(self, sequence: int, batch: Batch, end_s: float | None = None) -> bool:
         """See that the node hears of it before; whether it has, in time. What was said is not said again."""
-        handing = self._handing
-        if handing is None or handing.sequence != sequence:
+        handed = self._handed
+        if handed is None or handed.sequence != sequence:
             add_waiter = self._feed.hand_out(sequence, batch)
             if add_waiter is None:
                 return True
-            handing = self._handing = Handing(sequence, add_waiter)
-        self._thread.call(handing.say)
-        if not handing.wait(self._thread, None if end_s is None else end_s - time.monotonic()):
+            handed = self._handed = HandedWait(sequence, add_waiter)
+        self._thread.call(handed.say)
+        if not handed.wait(self._thread, None if end_s is None else end_s - time.monotonic()):
             return False
         self._feed.check_handed(sequence)
-        self._handing = None
+        self._handed = None
         return True
 
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from veredus.client.endings import watch_end
-from veredus.client.loops import Begun, LoopThread, shared_loop
+from veredus.client.loops import Begun, Closing, LoopThread, shared_loop
 from veredus.client.other_library import Blocking
 from veredus.kernel.octets import Octets
 from veredus.protocols.topics.conversation import RETRIES_MAX
@@ -52,8 +52,7 @@ class Client(Blocking):
         self._home = self._home_of()
         self._operations = Operations(client_id, self._home)
         self._thread = shared_loop()
-        self._closing: Begun[None] | None = None
-        """What an exception from a signal's handler ends is the wait for it; it goes on to its end."""
+        self._closing = Closing(self._thread)
         self._hands: dict[str, Lock] = {}
         """One caller has to do with a topic at a time, until it was told what became of that."""
 
@@ -184,16 +183,12 @@ class Client(Blocking):
         self._leave(is_done=kind is None)
 
     def _leave(self, is_done: bool) -> None:
-        if self._closing is None and not self._operations.is_open:
+        if not self._closing.is_begun and not self._operations.is_open:
             return
         self._thread.check_caller()
-        if self._closing is None:
-            self._closing = Begun(self._thread.loop, partial(_closed, self._home, self._operations, is_done))
-        closing = self._closing
-        self._end(closing)
-        self._thread.see_to(closing)
-        self._closing = None
-        closing.result()
+        work = partial(_closed, self._home, self._operations, is_done)
+        self._end(self._closing.begin(work))
+        self._closing.wait(work)
 
 
 async def _closed(home: Home, operations: Operations, is_done: bool) -> None:
