@@ -17,10 +17,11 @@ from veredus.streams.exchange import Start
 
 from .arguments import check_name, check_seconds, check_start, check_text, filter_of
 from .causes import tell_with
+from .closing import Closing
 from .connection import REFUSED_S
 from .ends import Opened, Publisher, Subscription, opened
 from .given import Policy
-from .loops import Closing, LoopThread, refuse_pickling, shared_loop
+from .loops import LoopThread, refuse_pickling, shared_loop
 from .node import TIMEOUT_S, AsyncNode, check_token, open_node
 from .opening import Opening
 from .other_library import Blocking

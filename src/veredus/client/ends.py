@@ -20,6 +20,7 @@ from veredus.kernel.octets import Octets
 
 from .arguments import check_seconds, filter_of
 from .causes import tell_with
+from .closing import Leaving
 from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
@@ -49,12 +50,13 @@ class Publisher(PublishingEnd, Blocking):
     offered again after every reconnection, until the stream has it, once.
     """
 
-    __slots__ = ("_is_left", "_thread")
+    __slots__ = ("_is_left", "_leaving", "_thread")
 
     def __init__(self, thread: LoopThread, settings: PublisherSettings) -> None:
         """A publisher that is not attached yet; `_attached` makes one that is."""
         super().__init__(settings)
         self._is_left = False
+        self._leaving = Leaving()
         self._thread = thread
         self._intake.wait_room, self._intake.confirm = self._wait_room, self._confirm
 
@@ -210,22 +212,18 @@ class Publisher(PublishingEnd, Blocking):
 
         What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again.
         """
-        if self._is_left or (self._is_over() and not self._is_closed):
+        if self._is_left or (self._is_over() and not self._leaving.is_begun):
             return
         check_seconds("timeout_s", timeout_s)
-        if not self._is_closed:
-            end_s = end_of(timeout_s)
-            try:
-                self.flush(timeout_s=timeout_s)
-                self._bar()
-                self.flush(timeout_s=left_until(end_s))  # what other threads have published meanwhile
-            except VeredusError:
-                self._leave()
-                raise
-        self._leave()
+        self._leaving.leave(partial(self._flush_all, timeout_s), self._leave)
+
+    def _flush_all(self, timeout_s: float) -> None:
+        end_s = end_of(timeout_s)
+        self.flush(timeout_s=timeout_s)
+        self._bar()
+        self.flush(timeout_s=left_until(end_s))  # what other threads have published meanwhile
 
     def _leave(self) -> None:
-        self._is_closed = True
         self._bar()
         self._thread.call(self._leave_channel)
         self._is_left = True
@@ -310,7 +308,7 @@ class Subscription(Blocking):
         """What `channel` is granted, which tells `arrived`; `Opened` makes one."""
         self._thread = thread
         self._arrived = arrived
-        self._is_closed = False
+        self._leaving = Leaving()
         self._waits = threading.RLock()
         """Held by the thread that waits: a second one would never be woken."""
         self._handed: HandedWait | None = None
@@ -455,20 +453,16 @@ class Subscription(Blocking):
 
         What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again.
         """
-        channel = self.channel
-        if channel.is_left:
+        if self.channel.is_left:
             return
         check_seconds("timeout_s", timeout_s)
-        if channel.wanted.is_durable and not self._is_closed:
-            try:
-                self.wait_settled(timeout_s=timeout_s)
-            except VeredusError:
-                self._end()
-                raise
-        self._end()
+        self._leaving.leave(partial(self._wait_for_all, timeout_s), self._end)
+
+    def _wait_for_all(self, timeout_s: float) -> None:
+        if self.channel.wanted.is_durable:
+            self.wait_settled(timeout_s=timeout_s)
 
     def _end(self) -> None:
-        self._is_closed = True
         self._feed.end(Misuse("closed", "this subscription was closed"))
         self._thread.call(self.channel.leave)
 

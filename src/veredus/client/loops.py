@@ -330,36 +330,6 @@ class LoopThread:
         _running.discard(self)
 
 
-class Closing:
-    """Closes something that can be closed again: what a signal's handler raises meanwhile ends the wait alone, and who
-    closes again waits again, and is told.
-    """
-
-    __slots__ = ("_begun", "_thread")
-
-    def __init__(self, thread: LoopThread) -> None:
-        """Nothing is being closed."""
-        self._thread = thread
-        self._begun: Begun[None] | None = None
-
-    @property
-    def is_begun(self) -> bool:
-        """Whether it has begun, and nobody was told what came of it."""
-        return self._begun is not None
-
-    def begin(self, work: Work[None]) -> Begun[None]:
-        """What closes it, which is begun once."""
-        begun = self._begun = self._begun or Begun(self._thread.loop, work)
-        return begun
-
-    def wait(self, work: Work[None]) -> None:
-        """Close it, and wait for that. Raises what `work` raises."""
-        begun = self.begin(work)
-        self._thread.see_to(begun)
-        self._begun = None
-        begun.result()
-
-
 async def _told(signal: Signal, timeout_s: float | None) -> None:
     end_s = None if timeout_s is None else time.monotonic() + timeout_s
     while not signal.is_told and (end_s is None or time.monotonic() < end_s):

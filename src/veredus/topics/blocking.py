@@ -12,8 +12,9 @@ from time import sleep
 from types import TracebackType
 from typing import Self
 
+from veredus.client.closing import Closing
 from veredus.client.endings import watch_end
-from veredus.client.loops import Begun, Closing, LoopThread, shared_loop
+from veredus.client.loops import Begun, LoopThread, shared_loop
 from veredus.client.other_library import Blocking
 from veredus.kernel.octets import Octets
 from veredus.protocols.topics.conversation import RETRIES_MAX
