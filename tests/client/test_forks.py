@@ -2,12 +2,15 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
+from pathlib import Path
 
 import veredus
 from tests.client.cutter import Cutter
 from tests.forks import told_by_child
-from tests.processes import Child
+from tests.processes import Child, beside, wait_until
 from veredus.client.embedded import Embedded
+from veredus.topics import Client
 
 
 def in_child(node: Embedded, stream: str, publisher: veredus.Publisher, subscription: veredus.Subscription) -> object:
@@ -50,6 +53,70 @@ def test_what_was_opened_before_a_fork_refuses_in_the_child_and_works_on_in_the_
             assert batch is not None
             got += [publication.body for publication in batch]
     assert sorted(got) == [b"after", b"anew", b"before"]
+
+
+def codes_of(*uses: Callable[[], object]) -> list[str]:
+    """What each raises."""
+    codes = []
+    for use in uses:
+        try:
+            use()
+            codes.append("used")
+        except veredus.VeredusError as error:
+            codes.append(error.code)
+    return codes
+
+
+def test_who_would_wait_in_the_child_for_what_only_the_parent_does_is_told_at_once(node: Embedded, stream: str) -> None:
+    with node.publisher(stream) as publisher:
+        publisher.publish_many(["k"] * 3, [b""] * 3)
+    node.streams.create(f"{stream}.letters")
+    options = {"mode": "individual", "attempts_max": 3, "parked_to": f"{stream}.letters"}
+    with node.subscribe(stream, subscriber="s") as one, node.subscribe(stream, subscriber="t", **options) as other:
+        got, tried = next(iter(one)), next(iter(other))
+        uses = (
+            lambda: one.settle(got),
+            lambda: one.wait_settled(timeout_s=10),
+            lambda: one.wait_settled(got),
+            lambda: one.change_filter("k"),
+            lambda: next(iter(one)),
+            lambda: other.wait_settled(tried),
+            tried.settle,
+            lambda: other.next_batch(),
+        )
+        codes = told_by_child(lambda: codes_of(*uses))
+        assert isinstance(codes, list)
+        assert set(codes) <= {"forked", "used"}, codes
+        assert codes.count("used") <= 2, codes
+        other.retry(tried)
+
+
+def test_who_publishes_in_the_child_is_told_so_also_where_a_thread_of_the_parent_waited_for_room(
+    node: Embedded, stream: str
+) -> None:
+    with Cutter(node.served.address) as cutter, veredus.connect(cutter.address) as far:
+        publisher = far.publisher(stream, outbox_size_max=1 << 12)
+        cutter.is_open = False
+        cutter.cut()
+        with beside(publisher.publish_many, ["k"] * 100, [b"x" * 1000] * 100):
+            wait_until(lambda: publisher._intake._waiting_thread != 0)
+            codes = told_by_child(lambda: codes_of(lambda: publisher.publish("k", b""), publisher.flush))
+            cutter.is_open = True
+        publisher.close()
+    assert codes == ["forked"] * 2
+
+
+def test_who_uses_a_client_of_topics_in_the_child_is_told_so_also_where_a_thread_of_the_parent_used_it(
+    tmp_path: Path,
+) -> None:
+    with (
+        Client("c", proxies=["127.0.0.1:9"], directory=tmp_path, answer_s=5.0, retries_max=0) as client,
+        beside(lambda: codes_of(lambda: client.put("t", b""))),
+    ):
+        wait_until(lambda: "t" in client._hands and client._hands["t"].locked())
+        uses = (lambda: client.put("t", b""), lambda: client.put_many("t", [b""]), lambda: client.get("t"))
+        codes = told_by_child(lambda: codes_of(*uses, client.close))
+    assert codes == ["forked"] * 4
 
 
 CLOSING = """

@@ -17,10 +17,11 @@ from veredus.streams.exchange import Start
 
 from .arguments import check_name, check_seconds, check_start, check_text, filter_of
 from .causes import tell_with
+from .closing import Closing
 from .connection import REFUSED_S
 from .ends import Opened, Publisher, Subscription, opened
 from .given import Policy
-from .loops import Begun, LoopThread, refuse_pickling, shared_loop
+from .loops import LoopThread, refuse_pickling, shared_loop
 from .node import TIMEOUT_S, AsyncNode, check_token, open_node
 from .opening import Opening
 from .other_library import Blocking
@@ -44,7 +45,7 @@ class Node(Blocking):
         self.sinks = Sinks(thread, node)
         self._thread = thread
         self._node = node
-        self._closing: Begun[None] | None = None
+        self._closing = Closing(thread)
 
     @property
     def name(self) -> str:
@@ -164,11 +165,7 @@ class Node(Blocking):
             self._node._tell_lost()
 
     def _leave(self) -> None:
-        # What a signal's handler raises meanwhile ends the wait alone: who closes again waits again, and is told.
-        closing = self._closing = self._closing or Begun(self._thread.loop, self._node._leave)
-        self._thread.see_to(closing)
-        self._closing = None
-        closing.result()
+        self._closing.wait(self._node._leave)
 
     def __enter__(self) -> Self:
         return self

@@ -20,10 +20,11 @@ from veredus.kernel.octets import Octets
 
 from .arguments import check_seconds, filter_of
 from .causes import tell_with
+from .closing import Leaving
 from .connection import Connection
 from .feed import Feed
 from .given import Attributes, EventTime
-from .handing import Handing
+from .handed import HandedWait
 from .late import finish, watch
 from .loops import Begun, LoopThread, Signal, forked, refuse_pickling
 from .other_library import Blocking
@@ -49,12 +50,13 @@ class Publisher(PublishingEnd, Blocking):
     offered again after every reconnection, until the stream has it, once.
     """
 
-    __slots__ = ("_is_left", "_thread")
+    __slots__ = ("_is_left", "_leaving", "_thread")
 
     def __init__(self, thread: LoopThread, settings: PublisherSettings) -> None:
         """A publisher that is not attached yet; `_attached` makes one that is."""
         super().__init__(settings)
         self._is_left = False
+        self._leaving = Leaving()
         self._thread = thread
         self._intake.wait_room, self._intake.confirm = self._wait_room, self._confirm
 
@@ -198,8 +200,6 @@ class Publisher(PublishingEnd, Blocking):
 
     def _wait_token(self, end_s: float) -> None:
         """Wait until the node has the last resume token. Raises as `wait`."""
-        if self._thread.is_forked:
-            raise forked()
         signal = Signal()
         self._thread.call(lambda: self._channel.add_token_waiter(signal.tell))
         with in_time(left_until(end_s)) as timeout_s:
@@ -212,22 +212,18 @@ class Publisher(PublishingEnd, Blocking):
 
         What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again.
         """
-        if self._is_left or (self._is_over() and not self._is_closed):
+        if self._is_left or (self._is_over() and not self._leaving.is_begun):
             return
         check_seconds("timeout_s", timeout_s)
-        if not self._is_closed:
-            end_s = end_of(timeout_s)
-            try:
-                self.flush(timeout_s=timeout_s)
-                self._bar()
-                self.flush(timeout_s=left_until(end_s))  # what other threads have published meanwhile
-            except VeredusError:
-                self._leave()
-                raise
-        self._leave()
+        self._leaving.leave(partial(self._flush_all, timeout_s), self._leave)
+
+    def _flush_all(self, timeout_s: float) -> None:
+        end_s = end_of(timeout_s)
+        self.flush(timeout_s=timeout_s)
+        self._bar()
+        self.flush(timeout_s=left_until(end_s))  # what other threads have published meanwhile
 
     def _leave(self) -> None:
-        self._is_closed = True
         self._bar()
         self._thread.call(self._leave_channel)
         self._is_left = True
@@ -312,10 +308,10 @@ class Subscription(Blocking):
         """What `channel` is granted, which tells `arrived`; `Opened` makes one."""
         self._thread = thread
         self._arrived = arrived
-        self._is_closed = False
+        self._leaving = Leaving()
         self._waits = threading.RLock()
         """Held by the thread that waits: a second one would never be woken."""
-        self._handing: Handing | None = None
+        self._handed: HandedWait | None = None
         """What is about to be handed out."""
         self.channel = channel
         self._feed = Feed(self.channel, self._call)
@@ -399,17 +395,17 @@ class Subscription(Blocking):
 
     def _hand_out(self, sequence: int, batch: Batch, end_s: float | None = None) -> bool:
         """See that the node hears of it before; whether it has, in time. What was said is not said again."""
-        handing = self._handing
-        if handing is None or handing.sequence != sequence:
+        handed = self._handed
+        if handed is None or handed.sequence != sequence:
             add_waiter = self._feed.hand_out(sequence, batch)
             if add_waiter is None:
                 return True
-            handing = self._handing = Handing(sequence, add_waiter)
-        self._thread.call(handing.say)
-        if not handing.wait(self._thread, None if end_s is None else end_s - time.monotonic()):
+            handed = self._handed = HandedWait(sequence, add_waiter)
+        self._thread.call(handed.say)
+        if not handed.wait(self._thread, None if end_s is None else end_s - time.monotonic()):
             return False
         self._feed.check_handed(sequence)
-        self._handing = None
+        self._handed = None
         return True
 
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -457,20 +453,16 @@ class Subscription(Blocking):
 
         What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again.
         """
-        channel = self.channel
-        if channel.is_left:
+        if self.channel.is_left:
             return
         check_seconds("timeout_s", timeout_s)
-        if channel.wanted.is_durable and not self._is_closed:
-            try:
-                self.wait_settled(timeout_s=timeout_s)
-            except VeredusError:
-                self._end()
-                raise
-        self._end()
+        self._leaving.leave(partial(self._wait_for_all, timeout_s), self._end)
+
+    def _wait_for_all(self, timeout_s: float) -> None:
+        if self.channel.wanted.is_durable:
+            self.wait_settled(timeout_s=timeout_s)
 
     def _end(self) -> None:
-        self._is_closed = True
         self._feed.end(Misuse("closed", "this subscription was closed"))
         self._thread.call(self.channel.leave)
 

@@ -287,7 +287,11 @@ class LoopThread:
         return os.getpid() != self._process
 
     def call(self, then: Callable[[], object]) -> None:
-        """Call `then` in the loop, soon. Raises `Misuse("closed")` in other threads where the program has ended."""
+        """Call `then` in the loop, soon. Raises `Misuse`: `forked` behind a fork, where nobody runs it, and `closed` in
+        other threads where the program has ended.
+        """
+        if self.is_forked:
+            raise forked()
         self.loop.call_soon_threadsafe(then)
         if self._is_parked and not self.loop.is_running():
             self._go_on(asyncio.sleep(_TURN_S))

@@ -83,7 +83,7 @@ class PublisherSettings:
 class PublishingEnd:
     """What every publisher has: an intake that the caller's thread fills, and a channel in the loop that empties it."""
 
-    __slots__ = ("__weakref__", "_channel", "_intake", "_is_closed", "_settings")
+    __slots__ = ("__weakref__", "_channel", "_intake", "_settings")
     _channel: SourceChannel
 
     __reduce__ = refuse_pickling
@@ -94,7 +94,6 @@ class PublishingEnd:
         self._settings = settings
         self._intake = Intake(settings.batch_size, settings.outbox_size_max, settings.on_full, settings.on_gone)
         self._intake.keeps_last = settings.resume == "token"
-        self._is_closed = False
 
     @property
     def stream(self) -> str:
@@ -144,7 +143,7 @@ class PublishingEnd:
     def _is_over(self) -> bool:
         """Whether there is nothing to close any more."""
         failure = self._intake.failure
-        return self._is_closed or (failure is not None and failure.code in ("closed", "forked"))
+        return failure is not None and failure.code in ("closed", "forked")
 
     def _bar(self) -> None:
         """Take no more publications: this publisher is being closed. What other threads are publishing gets its number
@@ -167,7 +166,7 @@ class AsyncPublisher(PublishingEnd):
     offered again after every reconnection, until the stream has it, once.
     """
 
-    __slots__ = ("_check_loop", "_line", "_woken_s")
+    __slots__ = ("_check_loop", "_is_closed", "_line", "_woken_s")
 
     def __init__(
         self,
@@ -181,6 +180,7 @@ class AsyncPublisher(PublishingEnd):
         """Since when the loop is asked to send; infinite where it is not."""
         self._line: deque[asyncio.Future[None]] = deque()
         """Those who wait for room, in the order in which they came."""
+        self._is_closed = False
         self._check_loop = connection.check_loop
         self._check_loop()
         self._intake.check_caller = self._check_loop
@@ -367,7 +367,7 @@ class AsyncPublisher(PublishingEnd):
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
-        if self._is_over():
+        if self._is_closed or self._is_over():
             return
         check_seconds("timeout_s", timeout_s)
         self._check_loop()

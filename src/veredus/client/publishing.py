@@ -280,6 +280,7 @@ class SourceChannel:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
         self.intake.failure = error
         self.intake.bar()
+        self.intake.free()
 
     def finish(self) -> str:
         """Send what waits to be sent; then as `pending`."""

@@ -96,7 +96,7 @@ class AsyncSubscription:
         self.channel = SubscriptionChannel(connection, wanted)
         self._feed = Feed(self.channel, self._call)
         self._arrived = asyncio.Event()
-        self._handing: tuple[int, asyncio.Event] | None = None
+        self._handed: tuple[int, asyncio.Event] | None = None
         """What is about to be handed out, and what tells that the node has heard so."""
         self.channel.tell_arrived = self._arrived.set
 
@@ -168,20 +168,20 @@ class AsyncSubscription:
 
     async def _hand_out(self, sequence: int, batch: Batch, end_s: float | None = None) -> bool:
         """See that the node hears of it before; whether it has, in time. What was said is not said again."""
-        handing = self._handing
-        if handing is None or handing[0] != sequence:
+        handed = self._handed
+        if handed is None or handed[0] != sequence:
             add_waiter = self._feed.hand_out(sequence, batch)
             if add_waiter is None:
                 return True
-            handing = self._handing = sequence, asyncio.Event()
-            add_waiter(handing[1].set)
+            handed = self._handed = sequence, asyncio.Event()
+            add_waiter(handed[1].set)
         try:
             async with asyncio.timeout_at(end_s):
-                await handing[1].wait()
+                await handed[1].wait()
         except TimeoutError:
             return False
         self._feed.check_handed(sequence)
-        self._handing = None
+        self._handed = None
         return True
 
     # ── give back ────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -72,6 +72,10 @@ class Turns:
             if self._waiting_thread and time.monotonic() >= end_s:
                 raise TurnTakenError
 
+    def free(self) -> None:
+        """It is nobody's turn any more: whoever had it is in another process."""
+        self._is_busy, self._waiting_thread = False, 0
+
     def wait_free(self) -> None:
         """Let the turn end that a thread has at this moment, where it waits for nothing in it; not for long, for it may
         be this thread's, which a signal has interrupted.

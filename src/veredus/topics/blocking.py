@@ -12,6 +12,7 @@ from time import sleep
 from types import TracebackType
 from typing import Self
 
+from veredus.client.closing import Closing
 from veredus.client.endings import watch_end
 from veredus.client.loops import Begun, LoopThread, shared_loop
 from veredus.client.other_library import Blocking
@@ -52,8 +53,7 @@ class Client(Blocking):
         self._home = self._home_of()
         self._operations = Operations(client_id, self._home)
         self._thread = shared_loop()
-        self._closing: Begun[None] | None = None
-        """What an exception from a signal's handler ends is the wait for it; it goes on to its end."""
+        self._closing = Closing(self._thread)
         self._hands: dict[str, Lock] = {}
         """One caller has to do with a topic at a time, until it was told what became of that."""
 
@@ -112,7 +112,7 @@ class Client(Blocking):
 
     def put(self, topic: str, body: Octets | str, *, key: Octets | str = b"") -> None:
         """Put a message; as `AsyncClient.put`."""
-        with self._hands.setdefault(topic, Lock()):
+        with self._hand(topic):
             self._thread.run(partial(self._operations.put, topic, octets_of(body), key=key))
             self._thread.run(partial(self._operations.told, topic))
 
@@ -121,7 +121,7 @@ class Client(Blocking):
         packed = packed_of(bodies)
         if not bodies:
             return
-        with self._hands.setdefault(topic, Lock()):
+        with self._hand(topic):
             self._thread.run(partial(self._operations.put, topic, packed, is_many=True, key=key))
             self._thread.run(partial(self._operations.told, topic))
 
@@ -145,6 +145,11 @@ class Client(Blocking):
             assert message is not None
             yield message
 
+    def _hand(self, topic: str) -> Lock:
+        """What is held by whoever has to do with a topic. In a child of a fork it may be held for ever."""
+        self._thread.check_caller()
+        return self._hands.setdefault(topic, Lock())
+
     def _wait(self, topic: str, count_max: int, wait_s: float) -> list[Message]:
         check_wait(wait_s)
         left = pauses(wait_s)
@@ -158,7 +163,7 @@ class Client(Blocking):
     def _get(self, topic: str, count_max: int) -> list[Message]:
         messages: list[Message] = []
         try:
-            with self._hands.setdefault(topic, Lock()):
+            with self._hand(topic):
                 messages = self._thread.run(partial(self._operations.take, topic, count_max))
                 if messages:
                     self._thread.call(partial(self._operations.given, topic, len(messages)))
@@ -179,16 +184,12 @@ class Client(Blocking):
         self._leave(is_done=kind is None)
 
     def _leave(self, is_done: bool) -> None:
-        if self._closing is None and not self._operations.is_open:
+        if not self._closing.is_begun and not self._operations.is_open:
             return
         self._thread.check_caller()
-        if self._closing is None:
-            self._closing = Begun(self._thread.loop, partial(_closed, self._home, self._operations, is_done))
-        closing = self._closing
-        self._end(closing)
-        self._thread.see_to(closing)
-        self._closing = None
-        closing.result()
+        work = partial(_closed, self._home, self._operations, is_done)
+        self._end(self._closing.begin(work))
+        self._closing.wait(work)
 
 
 async def _closed(home: Home, operations: Operations, is_done: bool) -> None:
