@@ -119,9 +119,8 @@ class Appending:
         self.durable = recovered.position
         self.unsynced_size = 0
         """Bytes that were asked for and are not yet answered."""
-        self.appended_size = 0
-        self.appended_count = 0
-        """Bytes written in this life, with all that the journal adds."""
+        self.appended_size = self.appended_count = 0
+        """Bytes written in this life, with all that the journal adds, and records."""
         self.asked_growth = recovered.growth
         """Of a checkpoint's state since the one that recovery began with, in bytes: with all that was asked for."""
         self.taken_growth = recovered.growth
