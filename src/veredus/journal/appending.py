@@ -110,8 +110,7 @@ class Appending:
         self._requested_count = 0
         self._placed_count = 0
         self._dropped: dict[int, int] = {}
-        self._failure = ("", "")
-        self._lack = ("", "")
+        self._failure = self._lack = ("", "")
         self._reserve = Reserve(settings.reserve_size)
         self._is_closed = False
         self.phase = Phase.RUNNING
