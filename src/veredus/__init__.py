@@ -105,8 +105,14 @@ __all__ = [
 ]
 
 
+_PACKAGES = ("spark", "topics")
+"""What a program may use by its full name without importing it."""
+
+
 def __getattr__(name: str) -> object:
     home = _HOME_OF.get(name)
+    if name in _PACKAGES:
+        return import_whole(f"{__name__}.{name}")
     if home is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = globals()[name] = getattr(import_whole(f"{__name__}.{home}"), name)

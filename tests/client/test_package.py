@@ -52,3 +52,9 @@ def test_a_part_that_needs_spark_says_what_to_install(part: str) -> None:
     wanted = f"ModuleNotFoundError: veredus.{part} needs Spark: pip install 'veredus[spark]', and Java 17 or newer"
     assert said[-1] == wanted
     assert not any("During handling" in line for line in said)
+
+
+@pytest.mark.parametrize("package", ["spark", "topics"])
+def test_a_package_of_its_own_can_be_used_by_its_full_name_without_an_import(package: str) -> None:
+    done = ended([sys.executable, "-c", f"import veredus; print(veredus.{package}.__name__)"])
+    assert (done.returncode, done.stdout) == (0, f"veredus.{package}\n"), done.stderr

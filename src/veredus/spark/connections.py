@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from pyspark import TaskContext
 
 import veredus
+from veredus.client.causes import PROVED_NO_MORE
 from veredus.client.node import TIMEOUT_S
 from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.terms import Terms
@@ -94,13 +95,19 @@ def patiently(options: NodeOptions, ask: Callable[[veredus.Node], R]) -> R:
     """What `ask` returns, asked again while the node is away, for at most `timeout_seconds`.
 
     `ask` must be such that asking twice does no harm. Raises `Unavailable` in the end; what the node refuses, at once,
-    unless that passes.
+    unless that passes. A connection that was made with a token which has gone since is made anew once: the file may
+    have another one by now.
     """
     deadline = time.monotonic() + options.timeout_seconds
+    is_kept = (os.getpid(), options) in _open
     while True:
         try:
             return ask(node_of(options))
         except VeredusError as error:
+            if is_kept and error.code in PROVED_NO_MORE:
+                is_kept = False
+                _forget(options)
+                continue
             if (isinstance(error, Unavailable) or error.code in _PASSING) and time.monotonic() < deadline:
                 time.sleep(RETRY_SECONDS)
                 continue
