@@ -9,6 +9,8 @@ from veredus.delivery.batch import read_header
 from veredus.delivery.payload import read_columns
 from veredus.delivery.record import ENVELOPE_SIZE, read_envelope
 from veredus.streams import exchange as x
+from veredus.streams.parking import Parking
+from veredus.streams.returning import REASONS_MAX
 from veredus.streams.tables import StreamsLimits
 
 OWN = {"mode": x.SettleMode.INDIVIDUAL, "parked_to": "dead"}
@@ -272,6 +274,24 @@ def test_what_is_rejected_together_is_moved_together_each_for_its_reason(tail_si
     assert sorted(letter["sequence"] for letter in found) == list(range(1, 101))
     assert all(letter["reason"] == f"bad {letter['sequence'] % 2}" for letter in found)
     assert sum(len(push.buffers) for push in rig.pushes(90)) <= 6
+
+
+def test_no_more_is_moved_at_once_than_has_a_few_reasons(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: list[int] = []
+    park = Parking.park
+
+    def counted(self: Parking, flow: Any, parcels: list[Any], *more: Any) -> None:
+        counts.append(len(parcels))
+        park(self, flow, parcels, *more)
+
+    monkeypatch.setattr(Parking, "park", counted)
+    rig = rig_of(100)
+    rig.subscribe(5, "bob", **OWN)
+    rig.do(*(x.ReturnRequested(5, sequence, False, f"bad {sequence}") for sequence in range(1, 101)))
+    rig.give_turns()
+    found = letters(rig, 90)
+    assert {letter["sequence"]: letter["reason"] for letter in found} == {n: f"bad {n}" for n in range(1, 101)}
+    assert max(counts) == REASONS_MAX
 
 
 def test_what_else_changes_a_subscription_waits_for_its_dead_letters_and_they_for_it() -> None:

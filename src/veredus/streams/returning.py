@@ -31,6 +31,8 @@ READ_NS = QUANTUM_NS // 4
 """What it costs to read a record from the journal, roughly."""
 MOVED_MAX = 256
 """How many publications are moved at once."""
+REASONS_MAX = 16
+"""For so many reasons: those that are moved for one are cut out of their record, and written, together."""
 
 
 class Returning:
@@ -146,12 +148,16 @@ class Returning:
             return self._miss(flow, sequence, "damaged", now)
         record, subscription = records[0], _subscription_of(flow)
         last = record.first_sequence + record.count - 1
-        places = [place for place in self._given[flow] if record.first_sequence <= place <= last][:MOVED_MAX]
+        given = self._given[flow]
         by_reason: dict[str, list[int]] = {}
-        moved = [place for place in places if self._settle(flow, subscription, place)]
-        for place in moved:
-            event = self._given[flow][place]
-            by_reason.setdefault(ATTEMPTS if event.is_retry else event.reason, []).append(place)
+        moved: list[int] = []
+        for place in [place for place in given if record.first_sequence <= place <= last][:MOVED_MAX]:
+            reason = ATTEMPTS if given[place].is_retry else given[place].reason
+            if reason not in by_reason and len(by_reason) == REASONS_MAX:
+                break
+            if self._settle(flow, subscription, place):
+                by_reason.setdefault(reason, []).append(place)
+                moved.append(place)
         parcels = [
             self._examiner.parcel_of(record, joined((place, place) for place in found), reason)
             for reason, found in by_reason.items()
