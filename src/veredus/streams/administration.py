@@ -21,6 +21,7 @@ from .exchange import AdminRequested, AnswerAdmin
 from .facts import StreamConfigured, StreamDeleted, StreamTrimmed, SubscriptionTold
 from .leases import Leases
 from .listing import PAGE_COUNT, first_of, page_of
+from .naming import Naming
 from .orders import Orders
 from .places import Place
 from .publishing import Publishing
@@ -66,6 +67,7 @@ class Administration:
 
     __slots__ = (
         "_advancing", "_creating", "_leases", "_orders", "_publishing", "_runs", "_subscribing", "_tables", "_wishes",
+        "naming",
     )  # fmt: skip
 
     def __init__(
@@ -87,6 +89,7 @@ class Administration:
         self._subscribing = subscribing
         self._wishes = wishes
         self._leases = leases
+        self.naming = Naming(tables)
         self._advancing = Advancing(orders, subscribing, tables.limits.unsettled_max)
 
     def handle(self, event: AdminRequested, now: Now) -> None:
@@ -159,7 +162,10 @@ class Administration:
 
     def name_streams(self, event: AdminRequested, now: Now) -> None:
         """`stream.names` {}: the names of all streams that the principal may describe."""
-        self._answer_rows(event, self._tables.streams.places_behind, _its_stream, lambda place: place[0])
+        if event.page_max or "limit" in event.arguments:
+            self._answer_rows(event, self._tables.streams.places_behind, _its_stream, lambda place: place[0])
+        else:
+            self._answer(event, self.naming.of(event.principal))
 
     def show_stream(self, event: AdminRequested, now: Now) -> None:
         """`stream.show` {name}: its description, with the first of its sources and of its subscriptions."""

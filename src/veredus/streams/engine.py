@@ -225,6 +225,7 @@ class StreamsEngine:
 
     def renew_rights(self, now: Now) -> Sequence[object]:
         """The rules have changed: end the sessions that may not go on with what they were granted."""
+        self._administration.naming.forget()
         for session, refused in self._rights.lost():
             self._orders.say(Refuse(session, refused.code, refused.message, refused.details, 0, is_final=True))
             self._close(SessionClosed(session), now)

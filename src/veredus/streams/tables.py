@@ -161,6 +161,7 @@ class Tables:
         "stages",
         "streams",
         "streams_by_id",
+        "streams_version",
     )
 
     def __init__(
@@ -192,11 +193,14 @@ class Tables:
         """What the sources of each owner keep, in all streams."""
         self.next_stream_id = 1
         self.next_stage = 1
+        self.streams_version = 0
+        """How often a stream came or went."""
         self.removed_count = 0
         """How often a stream, a subscription, a sink or a stage went: there may be room again."""
 
     def add_stream(self, stream: Stream) -> None:
         """Know a stream from now on."""
+        self.streams_version += 1
         self.streams[stream.name] = stream
         self.created_by[stream.creator] = self.created_by.get(stream.creator, 0) + 1
         self.streams_by_id[stream.stream_id] = stream
@@ -204,6 +208,7 @@ class Tables:
 
     def remove_stream(self, stream_id: int, is_removed: bool) -> None:
         """Forget a stream and the stages that were meant for it; `is_removed`: nothing of it is owed to anybody."""
+        self.streams_version += 1
         self.removed_count += 1
         stream = self.streams_by_id.pop(stream_id)
         if is_removed:

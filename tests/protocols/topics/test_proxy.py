@@ -245,7 +245,7 @@ def test_a_put_without_an_answer_is_not_said_again_to_a_giver_that_is_asked_to_g
 
 def test_many_conflicts_are_merged_some_at_a_time() -> None:
     scene = Scene()
-    topics = [f"t{number}" for number in range(50)]
+    topics = [f"t{number:02}" for number in range(50)]
     scene.claim("s1:1", *topics)
     merges = scene.claim("s2:1", *topics)
     assert len(merges) == MERGES_MAX

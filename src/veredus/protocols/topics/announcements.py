@@ -35,6 +35,8 @@ class Announcements:
         self._learning_ns = learning_ns
         self._counts: dict[str, int] = {}
         """By server, of its last announcement that was taken."""
+        self._names: dict[str, bytes] = {}
+        """By server, what names it announced then."""
         self._all = 0
         self._proxies: dict[str, int] = {}
         """At which addresses of servers proxies have answered, and until when that counts (monotonic)."""
@@ -42,9 +44,10 @@ class Announcements:
         """By server: the connection by which it was heard, the one before, and until when that one may come back only
         if another server has the same id (monotonic)."""
 
-    def judge(self, server: str, names: bytes, origin: bytes, now_ns: int) -> None:
-        """Raise `Refused` for an announcement that is not taken: "unlisted", "not-an-address", "too-many-servers",
-        "second-server" or "too-many-topics". It has to be read all the same before it is kept.
+    def judge(self, server: str, names: bytes, origin: bytes, now_ns: int) -> bool:
+        """Whether a server announces the same names as when it was taken last; otherwise they have to be read before
+        they are kept. Raises `Refused` for an announcement that is not taken: "unlisted", "not-an-address",
+        "too-many-servers", "second-server" or "too-many-topics".
         """
         if self._servers and server not in self._servers:
             said = f"{server} is not one of the {len(self._servers)} servers of this proxy: list it under `servers`"
@@ -53,7 +56,9 @@ class Announcements:
         if server not in self._counts and not self._servers and len(self._counts) >= SERVERS_MAX:
             said = f"this proxy knows {SERVERS_MAX} servers, the limit: list those that are yours under topics.servers"
             raise Refused("too-many-servers", said, server=server)
-        count, most, most_of_all = _count(names), self._topics_max, SERVERS_FULL * self._topics_max
+        is_same = self._names.get(server) == names
+        count = self._counts[server] if is_same else _count(names)
+        most, most_of_all = self._topics_max, SERVERS_FULL * self._topics_max
         others = self._all - self._counts.get(server, 0)
         if count > most:
             said = f"{server} announces {count} topics, and this proxy keeps at most {most} of a server"
@@ -69,6 +74,7 @@ class Announcements:
             # It goes on by a connection that another one seemed to have replaced: both are there.
             said = f"two servers have the id {server}: give each the address at which others reach it (topics.id)"
             raise Refused("second-server", said, server=server)
+        return is_same
 
     def _check_address(self, server: str, now_ns: int) -> None:
         """Raise `Refused("not-an-address")` for an id at which no server can be reached: topics would go there."""
@@ -91,12 +97,14 @@ class Announcements:
         self._proxies[server] = now_ns + NO_SERVER_NS
         self._all -= self._counts.pop(server, 0)
         self._origins.pop(server, None)
+        self._names.pop(server, None)
 
     def keep(self, server: str, names: bytes, origin: bytes, now_ns: int) -> None:
         """An announcement was taken."""
-        count = _count(names)
-        self._all += count - self._counts.get(server, 0)
-        self._counts[server] = count
+        if self._names.get(server) != names:
+            count = _count(names)
+            self._all += count - self._counts.get(server, 0)
+            self._counts[server], self._names[server] = count, names
         current, _, _ = self._origins.get(server, (b"", b"", 0))
         if origin != current:
             self._origins[server] = (origin, current, now_ns + _REPLACED_PERIODS * self._learning_ns)
@@ -104,7 +112,7 @@ class Announcements:
     def check(self) -> None:
         """The invariants of the module hold."""
         assert len(self._counts) <= max(SERVERS_MAX, len(self._servers)), "(1)"
-        assert self._origins.keys() <= self._counts.keys(), "(1)"
+        assert self._origins.keys() <= self._counts.keys() == self._names.keys(), "(1)"
         assert all(count <= self._topics_max for count in self._counts.values()), "(2)"
         assert self._all == sum(self._counts.values()) <= SERVERS_FULL * self._topics_max, "(2)"
 

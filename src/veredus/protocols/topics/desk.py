@@ -65,7 +65,7 @@ class Desk(Protocol):
         """The topic went to the server at `address`."""
         ...
 
-    def announce(self, now: Now) -> None:
+    def announce(self) -> None:
         """Tell each proxy which topics are there."""
         ...
 

@@ -274,7 +274,7 @@ class Giving:
         self._close()
         self._desk.note("info", "topic-given", topic=self.topic, keeper=self.keeper, publications=self.sent_count)
         self._desk.pass_on(self.topic, self.keeper, now)
-        self._desk.announce(now)
+        self._desk.announce()
         self._done()
 
     # ── what goes wrong ──────────────────────────────────────────────────────────────────────────────────────────────

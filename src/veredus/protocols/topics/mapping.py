@@ -22,6 +22,7 @@ Invariants
     (3) The claims of a topic are in the order of ids, each once.
     (4) Whoever is chosen for a topic claims it, or was assigned it.
     (5) What is doubted is assigned.
+    (6) What is contested is what several claim.
 Source: seed 000, sections 3 ("Communication Protocol") and 3.1.5; docs/decisions/0012.
 """
 
@@ -44,7 +45,7 @@ class Conflict(NamedTuple):
 class TopicMap:
     """Owns what one proxy knows of servers and topics."""
 
-    __slots__ = ("_assigned", "_chosen", "_claims", "_doubted", "_topics")
+    __slots__ = ("_assigned", "_chosen", "_claims", "_contested", "_doubted", "_topics")
 
     def __init__(self) -> None:
         """No server is known yet."""
@@ -52,6 +53,8 @@ class TopicMap:
         """By server, what it claimed last."""
         self._claims: dict[str, tuple[str, ...]] = {}
         """By topic, who claims it."""
+        self._contested: set[str] = set()
+        """Topics that several claim."""
         self._assigned: dict[str, dict[str, bool]] = {}
         """By server, what it was given and has not claimed yet; and whether it has said in an answer that it has it."""
         self._chosen: dict[str, str] = {}
@@ -71,31 +74,42 @@ class TopicMap:
     @property
     def conflicts(self) -> list[Conflict]:
         """Every conflict, in the order of topics."""
-        rivals = sorted((topic, claims) for topic, claims in self._claims.items() if len(claims) > 1)
+        rivals = ((topic, self._claims[topic]) for topic in sorted(self._contested))
         return [Conflict(topic, giver, claims[0]) for topic, claims in rivals for giver in claims[1:]]
 
     def topic_count(self, server: str) -> int:
         """For how many topics a server is responsible."""
         return len(self._topics[server]) + len(self._assigned[server])
 
-    def learn(self, server: str, topics: Iterable[str]) -> list[Conflict]:
-        """A server says which topics are its own; what is in conflict with that, in the order in which it said them."""
-        before = self._topics.get(server, {})
-        claimed = self._topics[server] = dict.fromkeys(topics)
-        for topic in [topic for topic in before if topic not in claimed]:
+    def learn(self, server: str, topics: Iterable[str] | None) -> list[Conflict]:
+        """A server says which topics are its own, None for the same as before; what is in conflict with that, in the
+        order of topics.
+        """
+        if topics is not None:
+            self._change(server, topics)
+        known = self._topics[server]
+        self._judge_assigned(server, known)
+        rivals = ((topic, self._claims[topic]) for topic in sorted(self._contested) if topic in known)
+        return [
+            Conflict(topic, giver, claims[0])
+            for topic, claims in rivals
+            for giver in claims[1:]
+            if server in (giver, claims[0])
+        ]
+
+    def _change(self, server: str, topics: Iterable[str]) -> None:
+        """A server has many topics, few of which change: what differs is found by operations on whole sets."""
+        known, claimed = self._topics.setdefault(server, {}), set(topics)
+        for topic in sorted(set(known).difference(claimed)):
+            del known[topic]
             self._lose(topic, server)
-        alone = (server,)
-        conflicts: list[Conflict] = []
-        for topic in claimed:
-            claims = self._claims.get(topic)
-            if claims is None:
-                claims = self._claims[topic] = alone
-            elif server not in claims:
-                claims = self._claims[topic] = tuple(sorted((*claims, server)))
-            if len(claims) > 1:
-                conflicts += [Conflict(topic, giver, claims[0]) for giver in claims[1:] if server in (giver, claims[0])]
-        self._judge_assigned(server, claimed)
-        return conflicts
+        came = claimed.difference(known)
+        known |= dict.fromkeys(sorted(came))
+        unclaimed = came.difference(self._claims)
+        self._claims |= dict.fromkeys(sorted(unclaimed), (server,))
+        for topic in sorted(came - unclaimed):
+            self._claims[topic] = tuple(sorted((*self._claims[topic], server)))
+            self._contested.add(topic)
 
     def has(self, conflict: Conflict) -> bool:
         """Whether both servers still claim the topic."""
@@ -111,6 +125,8 @@ class TopicMap:
         left = tuple(other for other in self._claims[topic] if other != server)
         if left:
             self._claims[topic] = left
+            if len(left) == 1:
+                self._contested.discard(topic)
         else:
             del self._claims[topic]
         if self._chosen.get(topic) == server:
@@ -220,3 +236,4 @@ class TopicMap:
             "(4)"
         )
         assert all(topic in given for topic in self._doubted), "(5)"
+        assert self._contested == {topic for topic, claims in self._claims.items() if len(claims) > 1}, "(6)"

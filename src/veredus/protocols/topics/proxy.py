@@ -206,21 +206,21 @@ class Proxy:
             self._say(peer, StatusWord.REFUSED, no_member(event.principal))
             return
         try:
-            self._announcements.judge(server, names, event.origin, now_ns)
+            is_same = self._announcements.judge(server, names, event.origin, now_ns)
         except Refused as refusal:
             self._effects.append(
                 Note("warning", "announcement-refused", {"code": refusal.code, "reason": refusal.message})
             )
             self._say(peer, StatusWord.REFUSED, refusal.message)
             return
-        message = decode_body(header, event.data)
-        assert isinstance(message, Periodic)
+        message = None if is_same and len(header.words) == 1 else decode_body(header, event.data)
         self._announcements.keep(server, names, event.origin, now_ns)
         self._hear_of(server)
         if server not in self.topics:
             self._effects.append(Meet(server))
             self._unheard = [listed for listed in self._unheard if listed != server]
-        self._conflicts.hear(self.topics.learn(server, message.topics), self.topics.has)
+        topics = message.topics if isinstance(message, Periodic) else None
+        self._conflicts.hear(self.topics.learn(server, topics), self.topics.has)
         self._say(peer, StatusWord.OK)
         self._merge_some()
 

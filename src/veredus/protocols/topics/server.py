@@ -3,7 +3,7 @@
     Asked ──► PUT ──► Puts ──┐                       ┌──► Answer
           ──► GET … ─► Gets ─┼──► the streams floor ─┤
           ──► MERGE, TRANSFER ─► Merging ────────────┘──► Ask another server
-    each period: the names of all streams ──► PERIODIC ──► Ask each proxy
+    each period: `announcing` ──► PERIODIC ──► Ask each proxy
 
 Topics are the streams of the node. A topic is *held* while it moves to or from another server: what is asked of it
 waits until it can be answered here, or is passed on to where it went.
@@ -31,6 +31,7 @@ from veredus.protocols.links import NOTHING, DrainRequested, Unfinished, session
 from veredus.streams import exchange as x
 from veredus.streams.rights import LOCAL
 
+from .announcing import Announcing, Pace
 from .desk import AdminThen, Part
 from .exchange import Answer, Answered, Asked, Meet, no_member, note_no_member
 from .getting import GetEnded, Gets
@@ -62,8 +63,6 @@ _OF_MEMBERS = ("MERGE", "TRANSFER")
 _TAKEN = ("SUBSCRIBE", "UNSUBSCRIBE", "GET", "GET_MANY", "PUT", "PUT_MANY", *_OF_MEMBERS)
 HELD_NS = 300_000_000
 """How long a question waits for a topic that is held; a proxy waits a little longer."""
-_UNHEARD_PART = 10
-"""A proxy that did not answer is told again after such a part of a period."""
 _PASSED_ON_PERIODS = 4
 """For so many periods a topic that went to another server is asked for there: by then every proxy knows it."""
 
@@ -129,6 +128,12 @@ class Server:
         most = settings.sessions_max
         self.puts = Puts(partial(self._open, _PUTS), new_incarnation, settings.body_size_max, most)
         self._questions = Questions(self.order)
+        self._announcing = Announcing(
+            self,
+            self._questions,
+            settings.proxies,
+            Pace(settings.period_ns, settings.answer_ns, settings.retries_max),
+        )
         self._merging = Merging(self, settings.servers)
         self.gets = Gets(
             partial(self._open, _GETS), new_incarnation, most, settings.body_size_max,
@@ -145,13 +150,6 @@ class Server:
         """By topic: to whom, and until when (monotonic)."""
         self._administered: dict[int, AdminThen] = {}
         self._last_request = 0
-        self._period_at_ns: int | None = None
-        self._unheard_at_ns: dict[str, int] = {}
-        """Proxies that did not answer, and when each is told again."""
-        self._unheard_counts: dict[str, int] = {}
-        """How often in a row proxies did not answer that are told again at once."""
-        self._silent_since_ns: dict[str, int] = {}
-        """Proxies that do not answer; -1 where that was said."""
         self._is_draining = False
         self._effects: list[object] = []
 
@@ -166,9 +164,8 @@ class Server:
 
     def deadline(self) -> int | None:
         """When the proxies are to be told, or an answer is due."""
-        due = self._period_at_ns
-        unheard = min(self._unheard_at_ns.values()) if self._unheard_at_ns else None
-        for at in (self._questions.deadline(), self._waits.next_ns(), self._merging.deadline(), unheard):
+        due = self._announcing.deadline()
+        for at in (self._questions.deadline(), self._waits.next_ns(), self._merging.deadline()):
             if due is None or (at is not None and at < due):
                 due = at
         return due
@@ -179,7 +176,7 @@ class Server:
         self._effects += [Meet(proxy) for proxy in self.settings.proxies]
         if not self.settings.proxies:
             self.note("warning", "no-proxies", reason="no client finds this server: list the proxies in topics.proxies")
-        self._period_at_ns = now.monotonic_ns
+        self._announcing.begin(now)
         self._merging.begin()
 
     def _end(self, event: LinkClosed, now: Now) -> None:
@@ -198,8 +195,7 @@ class Server:
 
     def _drain(self, event: DrainRequested, now: Now) -> None:
         self._is_draining = True
-        self._period_at_ns = None
-        self._unheard_at_ns.clear()
+        self._announcing.stop()
         self._leave()
 
     def _leave(self) -> None:
@@ -208,17 +204,9 @@ class Server:
             self._effects.append(CloseLink(self.link, "drained"))
 
     def _wake(self, event: DeadlineReached, now: Now) -> None:
-        if self._period_at_ns is not None and self._period_at_ns <= now.monotonic_ns:
-            self._period_at_ns = now.monotonic_ns + self.settings.period_ns
-            self._unheard_at_ns.clear()
-            self.announce(now)
+        if self._announcing.wake(now):
             for topic in [topic for topic, (_, until) in self._passed_on.items() if until <= now.monotonic_ns]:
                 del self._passed_on[topic]
-        unheard = [proxy for proxy, at in self._unheard_at_ns.items() if at <= now.monotonic_ns]
-        if unheard:
-            for proxy in unheard:
-                del self._unheard_at_ns[proxy]
-            self._announce_to(unheard)
         self._questions.wake(now)
         self._merging.wake(now)
         for peer in self._waits.due(now.monotonic_ns):
@@ -386,46 +374,9 @@ class Server:
 
     # ── others ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def announce(self, now: Now) -> None:
+    def announce(self) -> None:
         """Tell each proxy which topics are there."""
-        self._announce_to(self.settings.proxies)
-
-    def _announce_to(self, proxies: Sequence[str]) -> None:
-        self.administer("stream.names", {}, partial(self._announce, proxies))
-
-    def _announce(self, proxies: Sequence[str], answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
-        if isinstance(answer, x.Refuse):
-            self.note("error", "topics-not-announced", reason=f"{answer.message} [{answer.code}]")
-            return
-        assert isinstance(answer.result, list)
-        data = encode_message(Periodic(self.server_id, tuple(answer.result)))
-        for proxy in proxies:
-            # Who does not answer is told what is there by then: the same once more may be behind what it heard since.
-            self._questions.ask(proxy, data, partial(self._announced, proxy), now, self.settings.answer_ns, 0)
-
-    def _announced(self, proxy: str, status: Status | None, now: Now) -> None:
-        if status is None:
-            self._say_silent(proxy, now)
-            # A proxy that begins assigns nothing before it has heard of all.
-            count = self._unheard_counts[proxy] = self._unheard_counts.get(proxy, 0) + 1
-            if count <= self.settings.retries_max:
-                self._announce_to((proxy,))
-            else:
-                del self._unheard_counts[proxy]
-                self._unheard_at_ns.setdefault(proxy, now.monotonic_ns + self.settings.period_ns // _UNHEARD_PART)
-            return
-        self._unheard_counts.pop(proxy, None)
-        self._silent_since_ns.pop(proxy, None)
-        if status.status != StatusWord.OK:
-            self.note("warning", "proxy-refuses", proxy=proxy, reason=status.body.decode(errors="backslashreplace"))
-
-    def _say_silent(self, proxy: str, now: Now) -> None:
-        """Say, once, that a proxy has been silent for a whole period; one that starts later than its servers is not."""
-        since_ns = self._silent_since_ns.setdefault(proxy, now.monotonic_ns)
-        if 0 <= since_ns <= now.monotonic_ns - self.settings.period_ns:
-            self._silent_since_ns[proxy] = -1
-            reason = "it does not answer, and its clients do not find this server: check topics.proxies"
-            self.note("warning", "proxy-silent", proxy=proxy, reason=reason)
+        self._announcing.announce()
 
     def ask(self, address: str, data: bytes, then: Then, now: Now) -> None:
         """Ask a proxy or another server; `then` hears what it says."""
