@@ -474,6 +474,7 @@ class SourceChannel:
     def _in_doubt(self, message: str, **details: object) -> VeredusError:
         failure = self.intake.failure
         if failure is not None:
+            self._connection.losses.drop(self)  # whoever waits is told
             return failure.again()
         code, reason = ("in-doubt", "") if self.delay is None else (self.delay.code, f": {self.delay.message}")
         return Unavailable(code, message + reason, **details)
