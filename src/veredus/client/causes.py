@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+import sys
+
 from veredus.kernel.errors import UNSTORED, Fenced, Refused, Unavailable, VeredusError
 from veredus.protocols.zeps import messages as m
 
 PROVED_NO_MORE = frozenset(("revoked", "unauthenticated"))
 """Codes that end a connection for good, whenever they come: the same proof proves nothing at the next one either."""
+_UNREAD = (SystemExit, asyncio.CancelledError, GeneratorExit)
+"""They end a program, a task or a generator without a traceback."""
 TRANSIENT = UNSTORED | frozenset(
     (
         "link-lost",
@@ -33,5 +38,10 @@ def error_of(cause: m.Refusal | m.Fencing) -> VeredusError:
 
 
 def tell_with(error: BaseException, failure: VeredusError) -> None:
-    """Let an exception that ends a `with` block say as well what could not be done at its end."""
-    error.add_note(f"veredus, at the end of the `with` block: {failure.message} [{failure.code}]")
+    """Let an exception that ends a `with` block say as well what could not be done at its end; where nobody reads what
+    such an exception says, as that of `sys.exit`, it is said on stderr.
+    """
+    said = f"veredus, at the end of the `with` block: {failure.message} [{failure.code}]"
+    error.add_note(said)
+    if isinstance(error, _UNREAD):
+        sys.stderr.write(f"{said}\n")
