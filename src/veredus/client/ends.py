@@ -17,6 +17,7 @@ from veredus.kernel.errors import Misuse, VeredusError
 from veredus.kernel.last import is_over
 from veredus.kernel.lazily import import_numpy
 from veredus.kernel.octets import Octets
+from veredus.matching.wanted import Filter
 
 from .arguments import check_seconds, filter_of
 from .causes import tell_with
@@ -444,9 +445,7 @@ class Subscription(Blocking):
 
     def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
         """Change the filter; returns the sequence from which the new filter applies."""
-        filter_ = filter_of(keys, where) or filter_of((), None)
-        assert filter_ is not None
-        return self._thread.run(partial(self._feed.change_filter, filter_))
+        return self._thread.run(partial(self._feed.change_filter, filter_of(keys, where) or Filter()))
 
     def close(self, timeout_s: float = 10.0) -> None:
         """Wait for the settlements, then close; the cursor of a durable subscription stays.

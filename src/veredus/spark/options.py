@@ -169,7 +169,7 @@ def read_options(given: Mapping[str, str]) -> ReadOptions:
         except Refused as refused:
             raise _refused("streams", f"has a {refused.message}") from None
     keys = [text.strip() for text in options.text("keys").split("\n") if text.strip()]
-    wanted = filter_of(keys, options.text("where").strip() or None) or Filter()
+    wanted = filter_of(keys or None, options.text("where").strip() or None) or Filter()
     return ReadOptions(
         node=_node_options(options),
         streams=streams,
