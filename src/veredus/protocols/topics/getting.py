@@ -172,6 +172,8 @@ class Gets:
         getter.is_beginning = False
 
     def _begin(self, getter: Getter, question: Question) -> None:
+        # What was so when the last one was answered says nothing of what was put since, and waits to be pushed.
+        getter.has_caught_up = False
         if isinstance(question, Unsubscribe):
             getter.is_removing = True
             self._administer(getter, "subscription.remove", wish=question.wish)
