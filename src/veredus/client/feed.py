@@ -221,6 +221,7 @@ class Feed(Outcomes):
                 self.is_ended = not channel.again
             elif self._item is None and not self._next_item():
                 if channel.failure is not None:
+                    channel._connection.losses.drop(channel)  # whoever takes is told
                     raise channel.failure.again()
                 return None
             else:

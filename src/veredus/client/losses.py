@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 from weakref import ReferenceType, ref
 
-from veredus.kernel.errors import VeredusError
+from veredus.kernel.errors import Fenced, VeredusError
 
 
 class Pending(Protocol):
@@ -68,3 +68,8 @@ class Losses:
                 sys.stderr.write(f"veredus: {said}\n")
         self._said += [words for words, _ in pending.values()]
         self._untold = []
+
+
+def but_for_inherited(subscription: Pending, failure: VeredusError) -> str:
+    """What is pending of a subscription, in words, but for what the newer owner that has taken it over gets again."""
+    return "" if isinstance(failure, Fenced) else subscription.pending()

@@ -32,6 +32,7 @@ from .connection import Connection, Told
 from .filters import Filters, answered
 from .granting import refuse, wait_granted
 from .handed import Handed
+from .losses import but_for_inherited
 from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
 from .ranges import Range, joined
@@ -281,7 +282,7 @@ class SubscriptionChannel:
             if isinstance(error, Fenced) or error.code == "closed":
                 self.tell_over(error)
         self.say_handed()
-        self._connection.losses.keep(self, self.pending(), self.failure)
+        self._connection.losses.keep(self, but_for_inherited(self, self.failure), self.failure)
         self.is_settle_idle = True
         self.detach()
         refuse(self._attached, error)
@@ -360,7 +361,7 @@ class SubscriptionChannel:
         """Send what was settled since the last settlement, unless one is on its way; in the loop."""
         self.say_handed()
         if self.failure is not None and not self.is_left:
-            self._connection.losses.keep(self, self.pending(), self.failure)
+            self._connection.losses.keep(self, but_for_inherited(self, self.failure), self.failure)
         while not self._sent and self._is_granted():
             if not self._send_settled():
                 if self.is_settle_idle:
