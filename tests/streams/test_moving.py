@@ -12,7 +12,7 @@ from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, open_run, staged
 from veredus.delivery.settlement import Ledger
 from veredus.streams import exchange as x
-from veredus.streams.facts import CursorMoved, Lost
+from veredus.streams.facts import CursorMoved, Gone, Lost
 from veredus.streams.ranges import cursor_of
 from veredus.streams.subscription import Subscription
 from veredus.streams.tables import StreamsLimits
@@ -431,3 +431,21 @@ def test_a_sparse_source_whose_number_was_refused_has_not_published_those_below_
     rig.is_full = False
     assert rig.floor.tables.streams["s"].sources["carol"].last_assigned == 5
     assert not rig.publish(grant, 7, who="carol").is_duplicate
+
+
+@pytest.mark.parametrize("is_checkpointed", [False, True])
+def test_what_merges_did_not_bring_is_on_record_until_another_commit_says_it_also_after_a_kill(
+    is_checkpointed: bool,
+) -> None:
+    rig = Rig()
+    rig.publish(rig.attach(1), 1, 1)
+    gone = (Gone(bytes(16), 1, 7, 99),)
+    for commit_id, named in enumerate((gone, None, (*gone, Gone(bytes(16), 9, 9, 100)))):
+        run = open_run(rig)
+        (stage,) = staged(rig, run.epoch, 1)
+        known = () if named is None else ((stage.stage, named),)
+        rig.do(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, commit_id, (stage.stage,), gone=known))
+        if is_checkpointed:
+            rig.checkpoint()
+        rig.restart()
+        assert rig.subscribe(5).gone == (named or gone)

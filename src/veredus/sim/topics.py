@@ -336,8 +336,8 @@ class TopicsScene:
         return sensors
 
     def _drawn_trimmers(self, die: Die, servers: Sequence[str]) -> list[TopicTrimmer]:
-        """In one world of three, somebody trims each topic at some of the servers."""
-        if self._bulk or not die.chance(0.33):
+        """In some worlds, more often where three servers are, somebody trims each topic at some of the servers."""
+        if self._bulk or not die.chance(0.33 if len(servers) < 3 else 0.5):
             return []
         places = [(topic, server) for topic in self.topics for server in servers if die.chance(0.7)]
         world, network, missed = self.world, self.network, self.told.missed

@@ -38,6 +38,7 @@ from .facts import (
     Contents,
     CursorMoved,
     Fact,
+    GoneBefore,
     RunOpened,
     SinkRemoved,
     StageOpened,
@@ -180,8 +181,10 @@ class Committing:
             stream.append_time_us = max(stream.append_time_us, wall_us)
         run.is_committing, run.coming_id, run.coming_count = True, event.commit_id, named_count
         cursors, weaves = tuple(move for _, move in held), _weaves_in(event, placed)
+        streams = {entry.stage: entry.stream_id for entry in placed}
+        gone = tuple(GoneBefore(streams[stage], known) for stage, known in event.gone)
         fact = Committed(
-            run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents, weaves, run.owner
+            run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents, weaves, run.owner, gone
         )
         self._orders.append_fact(fact, _Committed(self, event, fact, held), now)
 
@@ -266,6 +269,9 @@ class Committing:
         for woven in fact.weaves:
             if woven.stream_id in self._tables.streams_by_id:
                 self._tables.streams_by_id[woven.stream_id].weave = woven.legs
+        for before in fact.gone:
+            if before.stream_id in self._tables.streams_by_id:
+                self._tables.streams_by_id[before.stream_id].gone = before.gone
         run.is_committing, run.coming_count = False, 0
         if fact.run_epoch > run.epoch:
             # What had opened the run was damaged: the commit tells of it.

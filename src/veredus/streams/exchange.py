@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import NamedTuple
 
 import msgspec
 
@@ -29,7 +28,9 @@ from .attempts import ConfirmHanded as ConfirmHanded
 from .attempts import ConfirmReturned as ConfirmReturned
 from .attempts import HandedOut as HandedOut
 from .attempts import ReturnRequested as ReturnRequested
-from .facts import Lost
+from .facts import Gone
+from .moves import CursorMove as CursorMove
+from .moves import Place as Place
 from .refused import BatchUnfit as BatchUnfit
 from .refused import RefuseBatch as RefuseBatch
 from .tokens import TokenStoreRequested as TokenStoreRequested
@@ -209,6 +210,7 @@ class GrantSubscription:
     changed_from: int = 0
     terms: Terms = ()  # those of the stream that are known
     removed: tuple[bytes, ...] = ()  # the lives of streams of this name that were removed
+    gone: tuple[Gone, ...] = ()  # what merges into the stream did not bring
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,47 +359,6 @@ class GrantStage:
     last_number: int = 0
 
 
-class Place(NamedTuple):
-    """A sequence of a stream, or a row of a stage, from 0, that has none yet."""
-
-    sequence: int = 0
-    row: int = -1
-
-
-@dataclass(frozen=True, slots=True)
-class CursorMove:
-    """Put a subscription of a stage's stream, which may be new, where it is to stand once the stage is committed.
-
-    It has done with everything up to `floor`, with the ranges `settled` and the rows `settled_rows` of the stage, and
-    with what it had settled from `kept_from` on, but for what it had never wanted before: what it never wanted now is
-    what lies below `start`, and `unwanted` and `unwanted_rows`. `origins`: an incarnation, the next sequence there, and
-    runs from it on: a first sequence there, its place here, and how many in a row. `owner`: whose it is from
-    now on, "" for whose it is here.
-    """
-
-    stage: int
-    subscriber: str
-    name: str
-    opened_us: int
-    start: int
-    floor: int
-    kept_from: int
-    settled: tuple[tuple[int, int], ...] = ()
-    settled_rows: tuple[tuple[int, int], ...] = ()
-    origins: tuple[tuple[bytes, int, tuple[tuple[int, Place, int], ...]], ...] = ()
-    is_removed: bool = False
-    """Whether it is to be gone instead, since `opened_us`."""
-    unwanted: tuple[tuple[int, int], ...] = ()
-    unwanted_rows: tuple[tuple[int, int], ...] = ()
-    left: tuple[tuple[str, int, int], ...] = ()
-    """Whose subscription of this name was removed elsewhere, when, and under which number (0 for none)."""
-    renewed_us: int = 0
-    wish: int = 0
-    owner: str = ""
-    lost: tuple[Lost, ...] = ()
-    """All that its subscriber is to be told of: what was gone before the merge."""
-
-
 @dataclass(frozen=True, slots=True)
 class CommitRequested:
     """Make the stages visible at once, in this order. Idempotent by (sink, commit id); `commit_id` only grows.
@@ -422,6 +383,8 @@ class CommitRequested:
     """Of each of `stages`, how many rows the sink has receipts for at least; () where it says nothing of that."""
     after: int = -1
     """The last commit of the sink that it knows to be done; -1 where it knows of none."""
+    gone: tuple[tuple[int, tuple[Gone, ...]], ...] = ()
+    """By stage, what is to be on record from now on of what merges into its stream did not bring."""
 
 
 @dataclass(frozen=True, slots=True)

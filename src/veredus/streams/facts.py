@@ -158,6 +158,24 @@ class Lost(msgspec.Struct, frozen=True, array_like=True):
     last: int
 
 
+class Gone(msgspec.Struct, frozen=True, array_like=True):
+    """What was gone from a stream of which this is a life before a merge took the others of it, and none of which was
+    appended after `until_us`, by the wall clock of the node that has it on record.
+    """
+
+    incarnation: bytes
+    first: int
+    last: int
+    until_us: int
+
+
+class GoneBefore(msgspec.Struct, frozen=True, array_like=True):
+    """All that is on record of what merges into a stream did not bring."""
+
+    stream_id: int
+    gone: tuple[Gone, ...]
+
+
 class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
     """A durable subscription came into being, or changed its owner, its filter or its mode."""
 
@@ -358,6 +376,8 @@ class Committed(msgspec.Struct, frozen=True, tag="commit"):
     """Each takes the place of the one that the stream had."""
     owner: str = ""
     """The principal whose sink it is: the record that opened the run may be damaged since."""
+    gone: tuple[GoneBefore, ...] = ()
+    """Each takes the place of the one that the stream had."""
 
 
 Fact: TypeAlias = (

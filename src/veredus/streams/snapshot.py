@@ -21,7 +21,7 @@ import msgspec
 
 from veredus.kernel.gathered import Gathered
 
-from .facts import Contents, StreamCreated, SubscriptionOpened
+from .facts import Contents, Gone, StreamCreated, SubscriptionOpened
 from .reopening import Reopening
 from .source import SourceState
 from .stream import Stream
@@ -67,6 +67,7 @@ class StreamRow(msgspec.Struct, array_like=True):
     weave: tuple[tuple[int, int], ...] = ()
     left_by: list[str] = []
     """Whose each of `left` was."""
+    gone: tuple[Gone, ...] = ()
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -264,4 +265,5 @@ def _stream_row(stream: Stream) -> StreamRow:
         [(subscriber, name, *left) for (subscriber, name, _), left in stream.left.items()],
         stream.weave,
         [principal for _, _, principal in stream.left],
+        stream.gone,
     )

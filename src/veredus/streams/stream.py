@@ -23,7 +23,7 @@ from veredus.kernel.errors import Refused
 from veredus.kernel.terms import Terms, parted_at
 
 from .exchange import Start, StartKind
-from .facts import RaisedSource, StreamCreated, TermRaised
+from .facts import Gone, RaisedSource, StreamCreated, TermRaised
 from .listing import InOrder
 from .shares import Shares
 from .source import SourceState
@@ -61,6 +61,7 @@ class Stream:
         "creator",
         "floor",
         "flows",
+        "gone",
         "head_assigned",
         "head_durable",
         "incarnation",
@@ -114,6 +115,8 @@ class Stream:
         self.tail = Tail(budget)
         self.weave: tuple[Range, ...] = ()
         """The order in which what its legs name goes to who asks for that; () for that of the sequences."""
+        self.gone: tuple[Gone, ...] = ()
+        """What merges into it did not bring, as commits say."""
 
     def created(self) -> StreamCreated:
         """The fact that makes this stream, with the configuration that it has now."""

@@ -290,6 +290,7 @@ class Subscribing:
                 stream.changed_from(event.term, event.terms),
                 tuple(stream.terms),
                 self._tables.removed.of(stream.name),
+                stream.gone,
             )
         )
         return flow

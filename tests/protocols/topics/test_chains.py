@@ -1,7 +1,7 @@
 """Topics that three servers had, merged in any order: each step as the streams floor does it, without its journal.
 
-Servers put, subscribe and hand out by the rules of `getting`; merges place by `placing`. In the end everybody has what
-was put since they first subscribed anywhere, once.
+Servers put, subscribe and hand out by the rules of `getting`, somebody trims what they have; merges place by `placing`.
+In the end everybody has what was put since they first subscribed anywhere, once, or was told that it is gone.
 """
 
 from __future__ import annotations
@@ -12,16 +12,18 @@ from typing import NamedTuple
 
 import pytest
 
-from veredus.protocols.topics.placing import Merged, Side, moves
-from veredus.protocols.topics.transfer import Standing
+from veredus.protocols.topics.merged import Merged
+from veredus.protocols.topics.placing import Side, moves
+from veredus.protocols.topics.transfer import APPENDED_US, Attributes, Standing
 from veredus.streams.exchange import CursorMove, Place
-from veredus.streams.facts import CursorMoved, Origin
+from veredus.streams.facts import CursorMoved, Gone, Origin, SubscriptionTold
 from veredus.streams.lives import Lives
 from veredus.streams.ranges import cursor_of
 from veredus.streams.subscription import Subscription
 
 SERVERS = 3
 STEP_US = 1000
+MERGED: Attributes = {APPENDED_US: 0}
 
 
 class Put(NamedTuple):
@@ -46,7 +48,21 @@ class Merge(NamedTuple):
     giver: int
 
 
-Event = Put | Subscribe | Get | Merge
+class Trim(NamedTuple):
+    server: int
+    share: float
+    """So much of what the server has had goes, from the first on."""
+
+
+Event = Put | Subscribe | Get | Merge | Trim
+
+
+class Row(NamedTuple):
+    put: int
+    time_us: int
+    """When it was put, by the clock of the server that has it."""
+    is_own: bool = True
+    """Whether it was put at this server."""
 
 
 @dataclass
@@ -55,8 +71,11 @@ class Shop:
 
     incarnation: bytes
     offset_us: int
-    rows: list[tuple[int, int]] = field(default_factory=list)
-    """Which put, and when, by the clock of this server."""
+    rows: list[Row] = field(default_factory=list)
+    trimmed: int = 0
+    """So many of them are gone."""
+    appended_us: int = 0
+    gone: tuple[Gone, ...] = ()
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
     def undone(self, one: Subscription) -> list[int]:
@@ -70,7 +89,7 @@ class Shop:
     def place(self, one: Subscription, floor: int, settled: tuple[tuple[int, int], ...]) -> None:
         moved = CursorMoved(
             1, one.subscriber, one.name, one.opened_us, one.start, floor, len(self.rows) + 2, settled, one.origins,
-            False, one.unwanted,
+            False, one.unwanted, lost=one.lost,
         )  # fmt: skip
         one.move(moved, 65_536)
 
@@ -78,7 +97,7 @@ class Shop:
         return {
             who: Standing(
                 one.opened_us, one.start, one.floor, one.settled_ranges(),
-                one.origins, one.unwanted,
+                one.origins, one.unwanted, lost=one.lost,
             )
             for who, one in self.subscriptions.items()
         }  # fmt: skip
@@ -88,6 +107,8 @@ class Shop:
 class Client:
     last: tuple[bytes, int] | None = None
     got: list[int] = field(default_factory=list)
+    told: set[int] = field(default_factory=set)
+    """What it was told to be gone."""
     since: int | None = None
     """The first put that it is to get."""
     since_us: int = 0
@@ -104,6 +125,9 @@ class World:
         self.put_count = 0
         self.tried_us: dict[int, int] = {}
         """When each was tried last."""
+        self.again: set[int] = set()
+        """What was tried more than once."""
+        self.trimmed: set[int] = set()
         self.clients: dict[str, Client] = {}
 
     def shop(self, server: int) -> Shop:
@@ -117,9 +141,12 @@ class World:
             case Put(server, is_again):
                 shop = self.shop(server)
                 self.put_count += not (is_again and self.put_count)
+                if self.put_count in self.tried_us:
+                    self.again.add(self.put_count)
                 self.tried_us[self.put_count] = self.time_us
-                if self.put_count not in {put for put, _ in shop.rows}:
-                    shop.rows.append((self.put_count, self.time_us + shop.offset_us))
+                if self.put_count not in {row.put for row in shop.rows}:
+                    shop.appended_us = self.time_us + shop.offset_us
+                    shop.rows.append(Row(self.put_count, shop.appended_us))
             case Subscribe(who, server):
                 shop = self.shop(server)
                 if who not in shop.subscriptions:
@@ -132,12 +159,18 @@ class World:
                 self._get(who, self.shop(server), is_lost)
             case Merge():
                 self._merge(what)
+            case Trim(server, share):
+                shop = self.shop(server)
+                shop.trimmed = max(shop.trimmed, int(len(shop.rows) * share))
+                self.trimmed |= {row.put for row in shop.rows[: shop.trimmed]}
 
     def _get(self, who: str, shop: Shop, is_lost: bool) -> bool:
         """Whether there was something to be had."""
         one, client = shop.subscriptions.get(who), self.clients.get(who)
         if one is None or client is None:
             return False
+        if not is_lost:
+            self._tell(one, client, shop)
         undone = shop.undone(one)
         if client.last is not None:
             incarnation, sequence = client.last
@@ -155,8 +188,19 @@ class World:
         undone = shop.undone(one)
         if undone and not is_lost:
             client.last = shop.incarnation, undone[0]
-            client.got.append(shop.rows[undone[0] - 1][0])
+            client.got.append(shop.rows[undone[0] - 1].put)
         return bool(undone)
+
+    def _tell(self, one: Subscription, client: Client, shop: Shop) -> None:
+        """What is gone, before a merge or here."""
+        for lost in one.lost:
+            rows = next(other.rows for other in self.shops if other.incarnation == lost.incarnation)
+            client.told |= {row.put for row in rows[lost.first - 1 : lost.last]}
+            one.tell(SubscriptionTold(1, one.subscriber, one.name, lost.incarnation, lost.first, lost.last))
+        for place in shop.undone(one):
+            if place <= shop.trimmed:
+                client.told.add(shop.rows[place - 1].put)
+                shop.settle(one, place)
 
     def _merge(self, what: Merge) -> None:
         keeper, giver = self.shop(what.keeper), self.shop(what.giver)
@@ -167,20 +211,23 @@ class World:
         before_us = keeper.offset_us - giver.offset_us
         bounds = before_us - self.slack_us, before_us + self.slack_us
         merged = Merged(
-            Lives.of(keeper.incarnation), Lives.of(giver.incarnation), len(keeper.rows), len(giver.rows), bounds
-        )
+            Lives.of(keeper.incarnation), Lives.of(giver.incarnation), len(keeper.rows), len(giver.rows), bounds,
+            keeper_gone=keeper.gone, giver_gone=giver.gone,
+        )  # fmt: skip
         places = {}
-        for place, (put, time_us) in enumerate(keeper.rows, 1):
-            places[put] = place
-            merged.times.note(place, time_us)
-        staged: list[tuple[int, int]] = []
-        for sequence, (put, time_us) in enumerate(giver.rows, 1):
-            if put in places:
-                merged.twins[sequence] = places[put]
+        for place, row in list(enumerate(keeper.rows, 1))[keeper.trimmed :]:
+            places[row.put] = place
+            merged.note_own(place, row.time_us, None if row.is_own else MERGED)
+        staged: list[Row] = []
+        for sequence, row in list(enumerate(giver.rows, 1))[giver.trimmed :]:
+            merged.note_arrivals([sequence], [row.time_us], [None if row.is_own else MERGED])
+            if row.put in places:
+                merged.twins[sequence] = places[row.put]
             else:
-                merged.row_times.note(len(staged), time_us)
+                merged.row_times.note(len(staged), row.time_us)
                 merged.sequences.append(sequence)
-                staged.append((put, time_us + bounds[1]))
+                staged.append(Row(row.put, row.time_us + bounds[1], False))
+        merged.end_arrivals(keeper.appended_us, giver.appended_us)
         for move in moves(1, "topics", Side(keeper.standings()), Side(giver.standings()), merged):
             moved = placed(move, len(keeper.rows) + 1)
             known = keeper.subscriptions.get(move.subscriber)
@@ -189,12 +236,14 @@ class World:
             else:
                 known.move(moved, 65_536)
         keeper.rows += staged
+        now_us = self.time_us + keeper.offset_us
+        keeper.gone, keeper.appended_us = merged.gone(now_us), now_us
         self.homes[self.shops.index(giver)] = self.shops.index(keeper)
 
-    def finish(self) -> None:
-        """Everything comes together, and everybody gets what there is."""
-        for giver in range(1, SERVERS):
-            self.do(Merge(0, giver))
+    def finish(self, die: random.Random) -> None:
+        """Everything comes together in any order, and everybody gets what there is."""
+        for keeper, giver in die.sample([(0, 1), (0, 2), (1, 2)], 3):
+            self.do(Merge(keeper, giver))
         for who in self.clients:
             while self._get(who, self.shops[0], False):
                 pass
@@ -213,7 +262,7 @@ def placed(move: CursorMove, first: int) -> CursorMoved:
 
     return CursorMoved(
         1, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled,
-        tuple(origin(*one) for one in move.origins), move.is_removed, unwanted,
+        tuple(origin(*one) for one in move.origins), move.is_removed, unwanted, lost=move.lost,
     )  # fmt: skip
 
 
@@ -231,6 +280,16 @@ def drawn(seed: int) -> list[Event]:
         return Get(die.choice(people), server, die.random() < 0.2) if draw < 0.92 else Merge(server, (server + 1) % 3)
 
     return [one() for _ in range(die.randint(5, 40))]
+
+
+def drawn_with_trims(seed: int) -> list[Event]:
+    """A story in which much is trimmed before the merges, most of which come at the end."""
+    die = random.Random(seed)
+    events = [what for what in drawn(seed) if not isinstance(what, Merge) or die.random() < 0.3]
+    places = sorted(die.randint(0, len(events)) for _ in range(die.randint(1, 4)))
+    for place in reversed(places):
+        events.insert(place, Trim(die.randrange(SERVERS), die.random() ** 0.3))
+    return events
 
 
 ALONE = Put(0), Put(1), Put(2)
@@ -260,12 +319,15 @@ def check(story: list[Event], offsets_us: tuple[int, ...], slack_us: int = 0) ->
     world = World(offsets_us, slack_us)
     for what in story:
         world.do(what)
-    world.finish()
+    world.finish(random.Random(world.put_count))
     for client in world.clients.values():
         assert client.since is not None
-        assert len(client.got) == len(set(client.got)), "each once"
+        twice = {put for put in client.got if client.got.count(put) > 1}
+        assert twice <= world.again & world.trimmed, "each once; of two copies, both of which were there"
         early = {put for put in client.got if put < client.since and world.tried_us[put] < client.since_us}
-        assert set(client.got) >= set(range(client.since, world.put_count + 1)), "none is lost"
+        assert client.told <= world.trimmed
+        known = {*client.got, *client.told}
+        assert known >= set(range(client.since, world.put_count + 1)), "none is lost in silence"
         assert len(early) <= 2 * (SERVERS - 1) * slack_us // STEP_US, "none comes that was put before"
 
 
@@ -279,3 +341,10 @@ def test_everybody_gets_once_what_was_put_to_any_of_three_since_they_subscribed_
     for seed in range(400):
         die = random.Random(-seed)
         check(drawn(seed), tuple(die.randint(-10_000, 10_000) for _ in range(SERVERS)), slack_us)
+
+
+@pytest.mark.parametrize("slack_us", [0, STEP_US // 2, 3 * STEP_US])
+def test_of_whatever_was_trimmed_at_any_of_three_everybody_who_is_owed_it_is_told(slack_us: int) -> None:
+    for seed in range(400):
+        die = random.Random(-seed)
+        check(drawn_with_trims(seed), tuple(die.randint(-10_000, 10_000) for _ in range(SERVERS)), slack_us)

@@ -6,10 +6,22 @@ import pytest
 
 from veredus.kernel.effects import Note
 from veredus.protocols.topics.ids import MessageId, shown_of
-from veredus.protocols.topics.losing import Arrivals, all_of, in_lives, left_of_lost, lost_in, named_in
+from veredus.protocols.topics.losing import (
+    GONE_MAX,
+    Arrivals,
+    all_of,
+    but_for,
+    in_lives,
+    known_by,
+    left_of_lost,
+    lost_in,
+    named_in,
+    on_record,
+    owed_since,
+)
 from veredus.protocols.topics.messages import Get, Put, Status, Subscribe, Unsubscribe
 from veredus.streams import exchange as x
-from veredus.streams.facts import Lost
+from veredus.streams.facts import Gone, Lost, Origin
 from veredus.streams.lives import Lives
 
 from .test_given_on import FIRST, LAST, MIDDLE, TOPIC, Place, merge
@@ -175,6 +187,107 @@ def test_who_subscribed_behind_a_message_that_is_still_there_is_told_of_nothing_
     trim(giver, 2)
     merge(giver, keeper)
     assert story(keeper, "al") == story(keeper, "late") == []
+
+
+def trimmed_at(place: Place) -> str:
+    """Everything that a server has of the topic is trimmed there; the id of what is gone."""
+    put(place, "bo", 1, 2)
+    trim(place, 3)
+    wait(place)
+    return f"{life(place)}-1..2"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_was_gone_before_an_earlier_merge_is_told_to_who_comes_from_the_other_side_of_a_later_one(
+    restarts: bool,
+) -> None:
+    first, middle, last = Place(FIRST), Place(MIDDLE), Place(LAST)
+    wait(first, middle, last)
+    subscribe(last, "early")
+    subscribe(middle, "ka")
+    gone = trimmed_at(first)
+    wait(middle, last)
+    subscribe(last, "late")
+    merge(first, middle)
+    if restarts:
+        middle.restart()
+        last.restart()
+    assert story(middle, "ka") == [gone]
+    merge(middle, last)
+    assert story(last, "early", restarts=restarts) == [gone], "of the third server it heard through the second"
+    assert story(last, "late") == [], "all of that was there before it subscribed"
+    assert story(last, "ka", gone) == [], "it knows"
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+def test_what_was_gone_before_an_earlier_merge_is_told_to_who_is_given_by_a_later_one(restarts: bool) -> None:
+    first, middle, last = Place(FIRST), Place(MIDDLE), Place(LAST)
+    wait(first, middle, last)
+    subscribe(middle, "early")
+    subscribe(last, "di")
+    gone = trimmed_at(first)
+    wait(middle, last)
+    subscribe(middle, "late")
+    merge(first, last)
+    if restarts:
+        middle.restart()
+        last.restart()
+    merge(middle, last)
+    assert story(last, "early", restarts=restarts) == story(last, "di") == [gone]
+    assert story(last, "late") == []
+
+
+def test_who_came_to_one_server_too_late_for_what_is_gone_and_to_another_in_time_is_told() -> None:
+    first, middle, last = Place(FIRST), Place(MIDDLE), Place(LAST)
+    wait(first, middle, last)
+    subscribe(last, "al")
+    put(first, "bo", 1, 2)
+    wait(first, middle, last)
+    subscribe(first, "al", "late")
+    put(first, "bo", 3, 4)
+    of_first = life(first)
+    received = get(first, "al").message_id
+    assert received == f"{of_first}-3"
+    trim(first, 5)
+    subscribe(middle, "ka")
+    merge(first, middle)
+    merge(middle, last)
+    assert story(last, "al", received) == [f"{of_first}-1..2", f"{of_first}-4..4"]
+    assert story(last, "late") == [f"{of_first}-3..4"]
+
+
+def test_who_was_told_behind_one_merge_is_not_told_again_behind_the_next() -> None:
+    first, middle, last = Place(FIRST), Place(MIDDLE), Place(LAST)
+    for place in (first, middle, last):
+        subscribe(place, "al")
+    gone = trimmed_at(first)
+    merge(first, middle)
+    told = get(middle, "al").message_id
+    assert told == gone
+    assert get(middle, "al", told).status == "NO_MESSAGES"
+    merge(middle, last)
+    assert story(last, "al", told) == []
+
+
+def test_of_what_is_gone_a_stream_has_a_bounded_record_of_what_was_there_last() -> None:
+    gone = [Gone(OWN, place, place, 10 * place) for place in range(1, GONE_MAX + 3)]
+    kept = on_record((*reversed(gone), *gone, Gone(OTHER, 1, 1, -5)), 10 * GONE_MAX)
+    assert len(kept) == GONE_MAX
+    assert kept[0] == Gone(OWN, 3, 3, 30)
+    assert kept[-1].until_us == 10 * GONE_MAX, "nothing was there later than now"
+    assert {one.first for one in owed_since(kept, 10 * GONE_MAX)} == {GONE_MAX, GONE_MAX + 1, GONE_MAX + 2}
+
+
+def test_what_is_gone_is_known_by_who_received_it_or_was_told() -> None:
+    told = Origin(OWN, 0, ((3, 0, 2), (9, 4, 1)))
+    passed = Origin(OWN, 8, ((8, 5, 1), (20, 0, 4)))
+    known = list(known_by((told, passed)))
+    assert known == [Lost(OWN, 3, 4)], "what lies below a next sequence may never have been wanted"
+    assert list(but_for((Lost(OWN, 1, 6), Lost(OTHER, 3, 4)), known)) == [
+        Lost(OWN, 1, 2),
+        Lost(OWN, 5, 6),
+        Lost(OTHER, 3, 4),
+    ]
 
 
 def test_whoever_leaves_is_told_of_nothing_that_was_lost_before() -> None:

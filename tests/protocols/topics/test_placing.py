@@ -9,7 +9,8 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from veredus.protocols.topics.placing import Merged, Side, moves
+from veredus.protocols.topics.merged import Merged
+from veredus.protocols.topics.placing import Side, moves
 from veredus.protocols.topics.transfer import Standing
 from veredus.streams.exchange import CursorMove, Place
 from veredus.streams.facts import Origin

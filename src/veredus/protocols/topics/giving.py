@@ -24,7 +24,7 @@ from typing import Any
 from veredus.kernel.engine import Now
 from veredus.kernel.names import U63_MAX
 from veredus.streams import exchange as x
-from veredus.streams.facts import Origin
+from veredus.streams.facts import Gone, Origin
 from veredus.streams.lives import Lives
 from veredus.streams.removed import GIVEN
 from veredus.streams.stream import Left
@@ -72,6 +72,8 @@ class Giving:
         """Everything below it was read."""
         self._removed: tuple[bytes, ...] = ()
         """The lives of earlier streams of this name, of which nothing is owed."""
+        self._gone: tuple[Gone, ...] = ()
+        """What merges into the stream did not bring."""
         self._names: dict[int, str] = {0: ""}
         self._owners: dict[str, str] = {}
         """Whose each source is, as the keeper knows by now."""
@@ -142,8 +144,8 @@ class Giving:
 
     def _told(self, event: object, now: Now) -> None:
         match event:
-            case x.GrantSubscription(position=position, head=head, removed=removed):
-                self._removed = removed
+            case x.GrantSubscription(position=position, head=head, removed=removed, gone=gone):
+                self._removed, self._gone = removed, gone
                 self._position, self._head = position, max(self._head, head)
                 self._pump(now)
             case x.Push(_, buffers, size, _, last, _, names):
@@ -244,7 +246,8 @@ class Giving:
         self._administer("subscription.left", named, partial(self._give, standings_of(listed, self._removed)))
 
     def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int, str]], now: Now) -> None:
-        end = End(self._lives.present, self._head, self._offset_us, standings, left_of(left), self._appended_us)
+        lives, lefts = self._lives, left_of(left)
+        end = End(lives.present, self._head, self._offset_us, standings, lefts, self._appended_us, self._gone)
         subscribers = tuple((who, ()) for who in end.standings)
         self._ask(end, self._ended, now, (), subscribers)
 

@@ -25,16 +25,20 @@ from typing import Any
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.streams import exchange as x
+from veredus.streams.facts import Gone
 from veredus.streams.lives import Lives
 from veredus.streams.raising import RAISED_MAX
 
 from .desk import Desk
 from .giving import left_of, name_of, standings_of
 from .ids import SINK, SUBSCRIPTION
+from .losing import all_of, on_record
+from .merged import Merged
 from .messages import StatusWord, Transfer
-from .placing import Merged, Side, floor_of, lost_of, moves, those_that_stay, without_what_came_there
+from .placing import Side, floor_of, lost_of, moves, those_that_stay, without_what_came_there
 from .transfer import (
     PAGE_SOURCE,
+    TIME_MAX_US,
     Begin,
     End,
     Heard,
@@ -214,8 +218,9 @@ class Keeping:
 
     def _read(self, event: object, now: Now) -> None:
         match event:
-            case x.GrantSubscription(stream_incarnation=incarnation, position=position, terms=terms):
+            case x.GrantSubscription(stream_incarnation=incarnation, position=position, terms=terms, gone=gone):
                 self._incarnation, self._merged.keeper_lives = incarnation, Lives.of(incarnation, terms)
+                self._merged.keeper_gone = gone
                 self._position = position
                 self._heard(now)
             case x.Push(_, buffers, size, _, last, _, names):
@@ -335,8 +340,9 @@ class Keeping:
         why = f"{self.topic} is moving from {self.giver} to {self._desk.server_id}"
         self._desk.hold(self.topic, why, held, now)
 
-    def _place(self, part: End, _: Now) -> None:
+    def _place(self, part: End, now: Now) -> None:
         self._merged.giver_head, self._merged.offset_us = part.head, part.offset_us
+        self._merged.giver_gone = on_record(part.gone, TIME_MAX_US)
         self._merged.end_arrivals(self._appended_us, part.appended_us)
         # A server from the page has no sequences: where its messages lie says nothing of what it had.
         self._merged.known_to = part.head if self._is_of_page else max(self._committed, self._taken, 0)
@@ -362,11 +368,12 @@ class Keeping:
                     "warning", "topic-order-not-kept", topic=self.topic, giver=self.giver, reason=order.unkept
                 )
             if told := sum(move.lost != lost_of(keeper, giver, move.subscriber) for move in placed):
-                gone = sum(last - first + 1 for first, last in self._merged.missing)
+                lost = all_of(one for move in placed for one in move.lost)
+                gone = sum(one.last - one.first + 1 for one in lost)
                 self._desk.note(
                     "warning", "topic-messages-gone", topic=self.topic, giver=self.giver, publications=gone, told=told
                 )
-            self._commit(part.head, tuple(placed), order.legs)
+            self._commit(part.head, tuple(placed), order.legs, self._merged.gone(now.wall_us))
 
         self._administer("subscription.list", named, listed)
 
@@ -383,11 +390,13 @@ class Keeping:
 
         self._desk.administer(verb, arguments, answered)
 
-    def _commit(self, head: int, placed: tuple[x.CursorMove, ...], legs: Legs) -> None:
+    def _commit(self, head: int, placed: tuple[x.CursorMove, ...], legs: Legs, gone: tuple[Gone, ...]) -> None:
         who, stages, weaves = self._desk.principal, (self._stage,), ((self._stage, legs),) if legs else ()
+        known = ((self._stage, gone),) if gone else ()
         self._desk.order(
             x.CommitRequested(
-                self._run, _COMMIT, who, self._sink, self._epoch, head, stages, placed, weaves=weaves
+                self._run, _COMMIT, who, self._sink, self._epoch, head, stages, placed, weaves=weaves,
+                gone=known,
             )
         )  # fmt: skip
         self._last = head

@@ -5,7 +5,12 @@ wanted some of them at the giver is told of just these. One of the keeper's, whi
 subscribed, is told unless all of them were appended before: of what is gone nobody knows the time, but append times
 never fall, so what lies behind it tells. Who is told too much loses nothing.
 
-What is lost is named in the giver's sequences, by the ids that it had there, over as many merges as it takes.
+What is lost is named in the giver's sequences, by the ids that it had there, over as many merges as it takes. And the
+keeper's stream has on record what did not come, so that whoever comes to it by a later merge, from either side, and had
+subscribed before, is told as well:
+
+    third ──► second      the subscribers of both are told of what is gone at the third
+    second ──► first      those of the first are told of it now, unless they know it, or have received it there
 Source: docs/reference/guarantees.md, "Guarantees of the topic service".
 """
 
@@ -14,9 +19,10 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from veredus.streams.facts import Lost
+from veredus.streams.facts import Gone, Lost, Origin
 from veredus.streams.lives import Lives
 from veredus.streams.ranges import common, joined, without
 
@@ -24,6 +30,9 @@ from .ids import MessageId, shown_of
 
 if TYPE_CHECKING:
     from .transfer import Bounds
+
+GONE_MAX = 1000
+"""Of so many ranges a stream has on record that they are gone; of more, of those that were there last."""
 
 
 class Arrivals:
@@ -49,6 +58,11 @@ class Arrivals:
         index = bisect_left(self._times, time_us)
         return self._places[index - 1] if index else 0
 
+    def until(self, place: int) -> int | None:
+        """The earliest time of which it is known that this place was appended no later, None where nobody knows."""
+        index = bisect_left(self._places, place)
+        return self._times[index] if index < len(self._times) else None
+
 
 def lost_in(
     missing: Sequence[Bounds], received: Sequence[Bounds], unwanted: Sequence[Bounds], before: Sequence[Bounds]
@@ -66,6 +80,52 @@ def in_lives(ranges: Iterable[Bounds], lives: Lives) -> Iterator[Lost]:
             end = min(last, lives.last_with(first))
             yield Lost(lives.at(first), first, end)
             first = end + 1
+
+
+def newly_gone(
+    missing: Sequence[Bounds], lives: Lives, arrivals: Arrivals, late_us: int, now_us: int
+) -> Iterator[Gone]:
+    """What of a giver's stream did not come. The keeper's clock, now at `now_us`, is `late_us` before its at most."""
+    for lost in in_lives(missing, lives):
+        until_us = arrivals.until(lost.last)
+        yield Gone(lost.incarnation, lost.first, lost.last, now_us if until_us is None else until_us + late_us)
+
+
+def by_another_clock(gone: Iterable[Gone], late_us: int) -> Iterator[Gone]:
+    """What another server has on record, by a clock that is `late_us` before its at most."""
+    return (Gone(one.incarnation, one.first, one.last, one.until_us + late_us) for one in gone)
+
+
+def on_record(gone: Iterable[Gone], now_us: int) -> tuple[Gone, ...]:
+    """The ranges once each, by their times, and no more of them than may be; nothing was there later than now."""
+    until = {(one.incarnation, one.first, one.last): max(0, min(one.until_us, now_us)) for one in gone}
+    found = sorted((Gone(*named, until_us) for named, until_us in until.items()), key=attrgetter("until_us"))
+    return tuple(found[-GONE_MAX:])
+
+
+def owed_since(gone: Sequence[Gone], time_us: int) -> Iterator[Lost]:
+    """What of a record may have been appended since a time."""
+    for one in gone[bisect_left(gone, time_us, key=attrgetter("until_us")) :]:
+        yield Lost(one.incarnation, one.first, one.last)
+
+
+def known_by(origins: Iterable[Origin]) -> Iterator[Lost]:
+    """What of what is gone was received, or is told, by the origins that say so."""
+    for one in origins:
+        if not one.next_sequence:
+            yield from (
+                Lost(one.incarnation, first, first + count - 1) for first, place, count in one.runs if not place
+            )
+
+
+def but_for(lost: Iterable[Lost], known: Iterable[Lost]) -> Iterator[Lost]:
+    """What is lost and not known."""
+    ranges: dict[bytes, list[Bounds]] = {}
+    for one in known:
+        ranges.setdefault(one.incarnation, []).append((one.first, one.last))
+    for one in lost:
+        for bounds in without(((one.first, one.last),), joined(ranges.get(one.incarnation, ()))):
+            yield Lost(one.incarnation, *bounds)
 
 
 def all_of(lost: Iterable[Lost]) -> tuple[Lost, ...]:

@@ -24,11 +24,8 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from heapq import merge
-from itertools import islice
-from operator import attrgetter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
 from veredus.streams.exchange import CursorMove, Place
@@ -38,153 +35,14 @@ from veredus.streams.ranges import common, cursor_of, joined, without
 from veredus.streams.stream import NEVER_LEFT, Left
 
 from .ids import is_of_page, shown_of
-from .losing import Arrivals, all_of, in_lives, lost_in
+from .losing import all_of, but_for, in_lives, known_by, lost_in, owed_since
 from .many import COUNT_MAX
-from .transfer import APPENDED_US, TIME_MAX_US, Attributes, Bounds, Standing
+from .merged import Merged, Run
+from .transfer import TIME_MAX_US, Bounds, Standing
 
 _NEVER_US = 1 << 63
 _Lefts: TypeAlias = tuple[tuple[str, int, int], ...]
 _Origin: TypeAlias = tuple[bytes, int, tuple[tuple[int, Place, int], ...]]
-
-
-class Times:
-    """When rows were put: their places ascend, their times do in each of a few runs."""
-
-    def __init__(self) -> None:
-        """Of no row yet."""
-        self._runs: list[tuple[array[int], array[int]]] = []
-        """Where the times rise, and to what."""
-        self._last = -1
-
-    def note(self, place: int, time_us: int) -> None:
-        """The next row lies here, and was put then."""
-        self._last = place
-        if not self._runs or time_us < self._runs[-1][1][-1]:
-            self._runs.append((array("q"), array("q")))
-        places, times_us = self._runs[-1]
-        if not times_us or times_us[-1] < time_us:
-            places.append(place)
-            times_us.append(time_us)
-
-    def before(self, time_us: int) -> tuple[Bounds, ...]:
-        """Where the rows lie that were put before a time."""
-        found: list[Bounds] = []
-        start = self._runs[0][0][0] if self._runs else 0
-        following = (*(places[0] for places, _ in self._runs[1:]), self._last + 1)
-        for (places, times_us), end in zip(self._runs, following, strict=True) if self._runs else ():
-            index = bisect_left(times_us, time_us)
-            stop = places[index] if index < len(places) else end
-            if start < stop:
-                found.append((start, stop - 1))
-            start = end
-        return tuple(found)
-
-
-class _Run(NamedTuple):
-    """Sequences of the giver's that lie one behind the other, the first one at `place`."""
-
-    first: int
-    last: int
-    place: Place
-
-    def place_of(self, sequence: int) -> Place:
-        """Where one of them lies, or would lie."""
-        ahead = sequence - self.first
-        return Place(row=self.place.row + ahead) if self.place.row >= 0 else Place(self.place.sequence + ahead)
-
-
-@dataclass(slots=True)
-class Merged:
-    """What is known of both servers' rows."""
-
-    keeper_lives: Lives
-    giver_lives: Lives
-    head: int = 0
-    """The keeper's newest sequence."""
-    giver_head: int = 0
-    offset_us: Bounds = (0, 0)
-    """By how much, at least and at most, the keeper's clock is before the giver's."""
-    times: Times = field(default_factory=Times)
-    """When the keeper's rows were put, by its clock."""
-    sequences: array[int] = field(default_factory=lambda: array("q"))
-    """What of the giver's rows lies in the stage, ascending."""
-    row_times: Times = field(default_factory=Times)
-    """When each of these was put, by the giver's clock; their places are rows of the stage."""
-    twins: dict[int, int] = field(default_factory=dict)
-    """The giver's sequences that lie at the keeper's already, and where; ascending."""
-    known_to: int = 0
-    """Up to there what of the giver's is not here came before, and nothing of it is missing."""
-    holes: list[Bounds] = field(default_factory=list)
-    """The keeper's sequences that are gone, as far as its rows were noted."""
-    arrivals: Arrivals = field(default_factory=Arrivals)
-    """When the keeper's rows were appended there, by its clock."""
-    row_arrivals: Arrivals = field(default_factory=Arrivals)
-    """When the giver's were appended there, by its own; their places are its sequences."""
-
-    _last: int = 0
-    _runs: list[_Run] | None = None
-
-    def note_own(self, sequence: int, time_us: int, attributes: Attributes | None) -> None:
-        """The keeper's next row, and when it was put."""
-        self._note_holes(sequence - 1)
-        self._last = sequence
-        self.times.note(sequence, time_us)
-        if not (attributes and APPENDED_US in attributes):
-            self.arrivals.note(sequence, time_us)
-
-    def note_arrivals(
-        self, sequences: Iterable[int], times_us: Iterable[int], attributes: Iterable[Attributes | None]
-    ) -> None:
-        """Rows of the giver's, and when they were put: where that was there, all before them was appended no later."""
-        for sequence, time_us, known in zip(sequences, times_us, attributes, strict=True):
-            if not (known and APPENDED_US in known):
-                self.row_arrivals.note(sequence, time_us)
-
-    def end_arrivals(self, own_us: int, givers_us: int) -> None:
-        """All is known: when something was appended last at the keeper, and at the giver, 0 for not known."""
-        self._note_holes(self.head)
-        self._last = max(self._last, self.head)
-        self.arrivals.note(self.head, own_us)
-        if givers_us:
-            self.row_arrivals.note(self.giver_head, givers_us)
-
-    def _note_holes(self, last: int) -> None:
-        if last > self._last:
-            self.holes.append((self._last + 1, last))
-
-    def put_before(self, time_us: int) -> tuple[Bounds, ...]:
-        """The keeper's sequences that were put before a time; of what is gone, as far as that is certain."""
-        certain = ((0, self.arrivals.before(time_us)),)
-        return joined((*without(self.times.before(time_us), self.holes), *common(self.holes, certain)))
-
-    @property
-    def missing(self) -> tuple[Bounds, ...]:
-        """The giver's sequences of which nothing came; asked for once all is known."""
-        there = ((0, self.known_to), *((run.first, run.last) for run in self.runs))
-        return without(((1, self.giver_head),), joined(there))
-
-    @property
-    def runs(self) -> list[_Run]:
-        """The giver's sequences where they lie here one behind the other; asked for once all of them are known."""
-        if self._runs is None:
-            self._runs = []
-            rows = ((sequence, Place(row=row)) for row, sequence in enumerate(self.sequences))
-            twins = ((sequence, Place(place)) for sequence, place in self.twins.items())
-            for sequence, place in merge(rows, twins):
-                if self._runs and self._runs[-1].place_of(sequence) == place:
-                    self._runs[-1] = self._runs[-1]._replace(last=sequence)
-                else:
-                    self._runs.append(_Run(sequence, sequence, place))
-        return self._runs
-
-    def runs_in(self, first: int, last: int) -> Iterator[_Run]:
-        """What of these runs is in a range of the giver's sequences."""
-        index = bisect_left(self.runs, first, key=attrgetter("last"))
-        for run in islice(self.runs, index, None):
-            if run.first > last:
-                return
-            low = max(first, run.first)
-            yield _Run(low, min(last, run.last), run.place_of(low))
 
 
 class Side(NamedTuple):
@@ -347,6 +205,10 @@ class _Half(NamedTuple):
         return "" if self.standing is None or self.has_left else self.standing.owner
 
     @property
+    def origins(self) -> tuple[Origin, ...]:
+        return () if self.standing is None or self.has_left else self.standing.origins
+
+    @property
     def lost(self) -> tuple[Lost, ...]:
         return () if self.standing is None or self.has_left else self.standing.lost
 
@@ -381,24 +243,27 @@ class _Placer:
             put_before = joined((*merged.put_before(opened_us), *self._places(there.unwanted)))
             unwanted = without(common(unwanted, put_before), joined((*received, *self._places(there.wanted))))
         below, unwanted = cursor_of(0, unwanted)
-        lost = self._lost(keeper, there)
-        # Whoever was told names it, perhaps more than once.
-        known = tuple((one.incarnation, 0, ((one.first, Place(), one.last - one.first + 1),)) for one in lost)
+        lost = self._lost(keeper, giver, there)
+        # Whoever was told names it, perhaps more than once; and a later merge tells nobody of it who knows it.
+        known = (*lost, *in_lives(common(self._missing, there.received), merged.giver_lives))
+        knows = ((one.incarnation, 0, ((one.first, Place(), one.last - one.first + 1),)) for one in known)
         return CursorMove(
             self._stage, who, self._name, _time(min(keeper.opened_us, opened_us)), below + 1, below,
             below + 1 if kept is None else kept.start, received, self._rows(there.received),
-            (*self._origins(kept, given), *known), False, unwanted, unwanted_rows, left,
+            (*self._origins(kept, given), *knows), False, unwanted, unwanted_rows, left,
             _time(max(keeper.renewed_us, giver.renewed_us + low)), max(keeper.wish, giver.wish),
             keeper.owner or giver.owner, all_of((*keeper.lost, *giver.lost, *lost)),
         )  # fmt: skip
 
-    def _lost(self, keeper: _Half, there: _View) -> tuple[Lost, ...]:
-        """What is gone that it is owed."""
-        merged = self._merged
-        before_us = keeper.opened_us - merged.offset_us[1]
+    def _lost(self, keeper: _Half, giver: _Half, there: _View) -> tuple[Lost, ...]:
+        """What is gone that it is owed, and does not know yet: of the earlier merges of its own server it does."""
+        merged, (low, high) = self._merged, self._merged.offset_us
+        before_us = keeper.opened_us - high
         last = merged.giver_head if keeper.opened_us == _NEVER_US else merged.row_arrivals.before(before_us)
         lost = lost_in(self._missing, there.received, there.unwanted, ((0, last),))
-        return tuple(in_lives(lost, merged.giver_lives))
+        earlier = (*owed_since(merged.keeper_gone, giver.opened_us + low), *owed_since(merged.giver_gone, before_us))
+        known = known_by((*keeper.origins, *giver.origins))
+        return (*in_lives(lost, merged.giver_lives), *but_for(earlier, known))
 
     def _rows(self, ranges: Iterable[Bounds]) -> tuple[Bounds, ...]:
         """The rows of the stage that are in these ranges of the giver's sequences."""
@@ -447,7 +312,7 @@ class _Placer:
         return tuple(
             (first + run.first - place, run.place, run.last - run.first + 1)
             for first, place, count in origin.runs
-            for run in (self._merged.runs_in(place, place + count - 1) if place else (_Run(0, count - 1, Place()),))
+            for run in (self._merged.runs_in(place, place + count - 1) if place else (Run(0, count - 1, Place()),))
         )
 
     def _next_of(self, given: Standing) -> Bounds:

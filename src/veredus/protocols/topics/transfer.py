@@ -28,9 +28,10 @@ from veredus.delivery.rows import ROWS_COUNT_TAKEN_MAX, RawAttributes, check_fla
 from veredus.kernel.errors import InvariantBroken, PeerFault, Refused
 from veredus.kernel.names import INCARNATION_SIZE, KEY_SIZE_MAX, U63_MAX, checked_name
 from veredus.kernel.octets import Octets
-from veredus.streams.facts import Lost, Origin
+from veredus.streams.facts import Gone, Lost, Origin
 from veredus.streams.stream import Left
 
+from .losing import GONE_MAX
 from .many import pack
 from .messages import Transfer
 from .putting import DIGEST_SIZE, digest_of
@@ -144,6 +145,8 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     """By subscriber and principal, when those that left did so, and under which number."""
     appended_us: _Time = 0
     """No row was appended at the giver later than this; 0: that is not known."""
+    gone: Annotated[tuple[Gone, ...], msgspec.Meta(max_length=GONE_MAX)] = ()
+    """What earlier merges into the giver's stream did not bring, by its clock."""
 
 
 Part: TypeAlias = Begin | Sources | RowsPart | End
@@ -196,14 +199,19 @@ def _check_end(part: End) -> None:
             raise PeerFault("bad-message", f"a range of {who}'s ends before it begins")
         if not all(map(_is_sound, standing.origins)):
             raise PeerFault("bad-message", f"{who} cannot have stood so in another stream")
-        if not all(
-            len(one.incarnation) <= INCARNATION_SIZE and 0 < one.first <= one.last <= U63_MAX for one in standing.lost
-        ):
+        if not all(map(_is_of_a_stream, standing.lost)):
             raise PeerFault("bad-message", f"{who} cannot have lost that of another stream")
     for who, lefts in part.left.items():
         for left in lefts.values():
             if not (0 <= left.removed_us <= TIME_MAX_US and 0 <= left.wish <= U63_MAX):
                 raise PeerFault("bad-message", f"{who} cannot have left at {left.removed_us} µs by wish {left.wish}")
+
+    if not all(_is_of_a_stream(one) and 0 <= one.until_us <= TIME_MAX_US for one in part.gone):
+        raise PeerFault("bad-message", "that cannot be gone from another stream")
+
+
+def _is_of_a_stream(one: Lost | Gone) -> bool:
+    return len(one.incarnation) <= INCARNATION_SIZE and 0 < one.first <= one.last <= U63_MAX
 
 
 def _is_sound(origin: Origin) -> bool:
