@@ -19,7 +19,7 @@ from veredus.protocols.topics.losing import (
     on_record,
     owed_since,
 )
-from veredus.protocols.topics.messages import Get, Put, Status, Subscribe, Unsubscribe
+from veredus.protocols.topics.messages import Get, GetMany, Put, Status, Subscribe, Unsubscribe
 from veredus.streams import exchange as x
 from veredus.streams.facts import Gone, Lost, Origin
 from veredus.streams.lives import Lives
@@ -141,6 +141,37 @@ def test_what_was_trimmed_before_the_first_of_two_merges_is_told_behind_the_seco
     expected = [] if is_told_between else [f"{of_first}-1..2"]
     assert story(last, "al", told) == [*expected, f"{of_middle}-1..2", "kit 2"]
     assert get(last, "al", f"{of_first}-1..2").status == "NO_MESSAGES", "it is known though it was named before"
+
+
+def test_who_names_what_it_got_before_two_merges_is_answered_though_that_was_trimmed_between_them() -> None:
+    first, middle, last = Place(FIRST), Place(MIDDLE), Place(LAST)
+    subscribe(first, "al")
+    put(first, "bo", 1, 2)
+    got = get(first, "al")
+    assert got.body == b"bo 1"
+    subscribe(middle, "ka")
+    merge(first, middle)
+    of_middle = life(middle)
+    trim(middle, 3)
+    subscribe(last, "di")
+    merge(middle, last)
+    assert story(last, "al", got.message_id) == [f"{of_middle}-1..2"]
+    assert get(last, "al", got.message_id).status == "NO_MESSAGES"
+
+
+def test_of_many_that_were_got_at_once_before_two_merges_those_that_are_still_there_do_not_come_again() -> None:
+    first, middle, last = Place(FIRST), Place(MIDDLE), Place(LAST)
+    subscribe(first, "al")
+    put(first, "bo", 1, 2, 3, 4, 5)
+    got = first.say(GetMany("al", TOPIC, "-1", 4))
+    assert got.message_id == f"{life(first)}-1..4"
+    subscribe(middle, "ka")
+    merge(first, middle)
+    of_middle = life(middle)
+    trim(middle, 3)
+    subscribe(last, "di")
+    merge(middle, last)
+    assert story(last, "al", got.message_id) == [f"{of_middle}-1..2", "bo 5"]
 
 
 def test_all_that_a_topic_had_may_have_been_trimmed() -> None:

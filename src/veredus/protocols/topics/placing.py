@@ -37,7 +37,7 @@ from veredus.streams.stream import NEVER_LEFT, Left
 from .ids import is_of_page, shown_of
 from .losing import all_of, but_for, in_lives, known_by, lost_in, owed_since
 from .many import COUNT_MAX
-from .merged import Merged, Run
+from .merged import Merged
 from .transfer import TIME_MAX_US, Bounds, Standing
 
 _NEVER_US = 1 << 63
@@ -308,12 +308,16 @@ class _Placer:
         return tuple(dict.fromkeys(found))
 
     def _mapped(self, origin: Origin) -> tuple[tuple[int, Place, int], ...]:
-        """Where an origin of the giver's lies here."""
-        return tuple(
-            (first + run.first - place, run.place, run.last - run.first + 1)
-            for first, place, count in origin.runs
-            for run in (self._merged.runs_in(place, place + count - 1) if place else (Run(0, count - 1, Place()),))
-        )
+        """Where an origin of the giver's lies here: what is gone meanwhile is done with under that name."""
+        found: list[tuple[int, Place, int]] = []
+        for first, place, count in origin.runs:
+            at, end = place, place + count
+            for run in self._merged.runs_in(place, end - 1) if place else ():
+                found.append((first + at - place, Place(), run.first - at))
+                found.append((first + run.first - place, run.place, run.last - run.first + 1))
+                at = run.last + 1
+            found.append((first + at - place, Place(), end - at))
+        return tuple(run for run in found if run[2])
 
     def _next_of(self, given: Standing) -> Bounds:
         """What the giver would hand out next, or has handed out and was not told of; and up to where from there on."""
