@@ -116,6 +116,22 @@ def test_a_subscription_begins_where_it_asked(start: x.Start, first: int) -> Non
     assert rig.pushed(5) == list(range(first, 22))
 
 
+@pytest.mark.parametrize("tail_size_max", [0, 1 << 20])
+def test_who_wants_whole_batches_is_pushed_the_one_whole_in_which_it_begins(tail_size_max: int) -> None:
+    rig = Rig(StreamsLimits(tail_size_max=tail_size_max))
+    grant = rig.attach(1)
+    rig.publish(grant, 1, 2)
+    rig.publish(grant, 3, 4, b"token")
+    rig.publish(grant, 7, 2)
+    whole = rig.subscribe(5, start=x.Start(value=5), is_whole=True)
+    cut = rig.subscribe(6, start=x.Start(value=5))
+    assert whole.position == cut.position == 5
+    assert rig.pushed(5) == [3, 4, 5, 6, 7, 8]
+    assert rig.pushed(6) == [5, 6, 7, 8]
+    rig.subscribe(7, "bob", start=x.Start(value=5), is_whole=True)
+    assert rig.pushed(7) == [5, 6, 7, 8], "a cursor counts what it is pushed"
+
+
 def test_a_start_by_time_is_exact_to_the_record() -> None:
     rig = Rig()
     grant = rig.attach(1)

@@ -188,6 +188,8 @@ class SubscribeRequested:
     """A number that grows with each wish of the subscriber's, where a late one must not make a new subscription."""
     is_woven: bool = False
     """Whether what commits have woven comes in that order, where each is settled by itself and no filter is set."""
+    is_whole: bool = False
+    """Whether a batch is pushed whole where the position is in the middle of it, without cursor and filter."""
     octet_ns: int = 1  # what it costs the node to send on a byte that is pushed; measured, roughly
 
 

@@ -66,6 +66,7 @@ class Flow:
         "is_congested",
         "is_end_told",
         "is_reading",
+        "is_whole",
         "later",
         "legs",
         "octet_ns",
@@ -111,6 +112,8 @@ class Flow:
         that is to come has none yet. 0 once something of that time or later is there, since append times never fall."""
         self.is_congested = False
         self.is_reading = False
+        self.is_whole = False
+        """Whether what it is pushed first of a record is all of it, whatever lies before the position."""
         self.is_end_told = False
         self.progress_told = position
         self.legs: deque[Range] = deque()
@@ -257,7 +260,7 @@ class Flow:
                 if exhausted_rows is not None:
                     parcels.append(examiner.parcel_of(record, exhausted_rows.runs))
             outside = (*excluded, *exhausted)
-            excerpt = examiner.examine(self.stream, record, self.wanted, self.position, last, outside, attempt)
+            excerpt = examiner.examine(self.stream, record, self.wanted, self._first_in(record), last, outside, attempt)
             self._pass_to(last + 1)
             is_cut = self.position < record_end
             examined += not is_cut
@@ -284,6 +287,9 @@ class Flow:
         self.credit -= size + PUSH_OVERHEAD
         push = Push(self.session, buffers, size, first_pushed, last_pushed, self.redelivered_to, names)
         return Taken(push, examined, parcels)
+
+    def _first_in(self, record: PlacedRecord) -> int:
+        return record.first_sequence if self.is_whole else self.position
 
     def _pass_early(self, records: Sequence[PlacedRecord]) -> int:
         """Pass over the records that were appended before the time to start from: how many of the first these are."""

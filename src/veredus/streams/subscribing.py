@@ -267,6 +267,7 @@ class Subscribing:
         flow.octet_ns = event.octet_ns
         flow.from_us = _from_us(event) if subscription is None else subscription.from_us
         flow.subscription = subscription
+        flow.is_whole = event.is_whole and subscription is None
         epoch = 0
         if subscription is not None:
             flow.begin_under(subscription.before)

@@ -19,7 +19,8 @@ from veredus.protocols.topics.losing import (
     on_record,
     owed_since,
 )
-from veredus.protocols.topics.messages import Get, GetMany, Put, Status, Subscribe, Unsubscribe
+from veredus.protocols.topics.many import pack
+from veredus.protocols.topics.messages import Get, GetMany, Put, PutMany, Status, Subscribe, Unsubscribe
 from veredus.streams import exchange as x
 from veredus.streams.facts import Gone, Lost, Origin
 from veredus.streams.lives import Lives
@@ -319,6 +320,28 @@ def test_what_is_gone_is_known_by_who_received_it_or_was_told() -> None:
         Lost(OWN, 5, 6),
         Lost(OTHER, 3, 4),
     ]
+
+
+def test_what_is_left_of_a_put_of_many_at_the_keeper_comes_behind_what_its_client_put_before() -> None:
+    giver, keeper = Place(FIRST), Place(MIDDLE)
+    subscribe(keeper, "al")
+    assert keeper.say(PutMany("bo", TOPIC, 10, pack([b"bo 10", b"bo 11", b"bo 12"]))).status == "OK"
+    put(giver, "bo", 5)
+    trim(keeper, 3)
+    merge(giver, keeper)
+    assert story(keeper, "al") == [f"{life(keeper)}-1..2", "bo 5", "bo 12"]
+
+
+def test_what_is_left_of_a_put_of_many_at_the_giver_is_found_at_the_keeper() -> None:
+    giver, keeper = Place(FIRST), Place(MIDDLE)
+    subscribe(keeper, "al")
+    many = PutMany("bo", TOPIC, 1, pack([b"bo 1", b"bo 2", b"bo 3"]))
+    for place in (giver, keeper):
+        assert place.say(many).status == "OK"
+    trim(giver, 3)
+    of_giver = life(giver)
+    merge(giver, keeper)
+    assert story(keeper, "al") == [f"{of_giver}-1..2", "bo 1", "bo 2", "bo 3"], "each once, the gap for certainty"
 
 
 def test_whoever_leaves_is_told_of_nothing_that_was_lost_before() -> None:

@@ -140,7 +140,9 @@ class Giving:
         self._session = self._desk.open(self._told)
         start = x.Start(value=self._position)
         who = self._desk.principal
-        self._desk.order(x.SubscribeRequested(self._session, who, self.topic, start=start, credit=_CREDIT))
+        self._desk.order(
+            x.SubscribeRequested(self._session, who, self.topic, start=start, credit=_CREDIT, is_whole=True)
+        )
 
     def _told(self, event: object, now: Now) -> None:
         match event:
@@ -150,7 +152,7 @@ class Giving:
                 self._pump(now)
             case x.Push(_, buffers, size, _, last, _, names):
                 self._names.update(names)
-                self._rows += rows_in(buffers, self._names)
+                self._rows += (row for row in rows_in(buffers, self._names) if row.sequence >= self._position)
                 self._freed_size += size + x.PUSH_OVERHEAD
                 self._position = last + 1
                 self._pump(now)

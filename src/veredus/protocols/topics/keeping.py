@@ -214,7 +214,8 @@ class Keeping:
     def _subscribe(self) -> None:
         """Read what this stream has."""
         self._scan = self._desk.open(self._read)
-        self._desk.order(x.SubscribeRequested(self._scan, self._desk.principal, self.topic, credit=_CREDIT))
+        who = self._desk.principal
+        self._desk.order(x.SubscribeRequested(self._scan, who, self.topic, credit=_CREDIT, is_whole=True))
 
     def _read(self, event: object, now: Now) -> None:
         match event:
@@ -226,7 +227,8 @@ class Keeping:
             case x.Push(_, buffers, size, _, last, _, names):
                 self._names.update(names)
                 for row in rows_in(buffers, self._names):
-                    self._note(row)
+                    if row.sequence >= self._position:
+                        self._note(row)
                 self._position = last + 1
                 self._desk.order(x.CreditGranted(self._scan, size + x.PUSH_OVERHEAD))
                 self._look(now)

@@ -276,7 +276,9 @@ class Row(NamedTuple):
 
 
 def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row]:
-    """The rows that were pushed; `names` of their sources by id."""
+    """The rows that were pushed, in whole batches: what was put at once is known by all of it. `names` of their sources
+    by id.
+    """
     data, end = buffers[0] if len(buffers) == 1 else b"".join(buffers), 0
     for view in records_in(data):
         batch, end = view.body, view.offset + len(view.memory)
@@ -285,22 +287,21 @@ def rows_in(buffers: Sequence[Octets], names: Mapping[int, str]) -> Iterator[Row
         name = names.get(header.source_id, "")
         token = token_of(batch, header) if name and header.token_size == DIGEST_SIZE else b""
         is_single = header.count == 1 and token == digest_of(rows.bodies[0])
-        is_put = is_single or (token != b"" and rows.rows is None and token == digest_of(pack(rows.bodies)))
-        places = range(len(rows.keys)) if rows.rows is None else rows.rows
-        for index, place in enumerate(places):
+        is_put = is_single or (token != b"" and token == digest_of(pack(rows.bodies)))
+        for index in range(len(rows.keys)):
             attributes = rows.attributes[index] if rows.attributes else None
-            client, counter = (name, header.first_number + place) if is_put else put_of(attributes)
+            client, counter = (name, header.first_number + index) if is_put else put_of(attributes)
             if is_put and not is_single:
                 attributes = {PUT_LAST: header.last_number, PUT_DIGEST: token}
             if name and not client and not (attributes and MERGED_SOURCE in attributes):
-                merged: Attributes = {MERGED_SOURCE: name, MERGED_NUMBER: header.first_number + place}
+                merged: Attributes = {MERGED_SOURCE: name, MERGED_NUMBER: header.first_number + index}
                 attributes = {**(attributes or {}), **merged}
             event_us = rows.event_times_us[index] if rows.event_times_us else in_dates(header.event_time_min_us)
             time_us = view.envelope.append_time_us
             if not header.source_id and attributes:
                 known_us = attributes.get(APPENDED_US)
                 time_us = known_us if type(known_us) is int and 0 <= known_us <= TIME_MAX_US else time_us
-            sequence, body = view.envelope.first_sequence + place, rows.bodies[index]
+            sequence, body = view.envelope.first_sequence + index, rows.bodies[index]
             digest = token if is_single else digest_of(body) if client else b""
             yield Row(sequence, time_us, event_us, rows.keys[index], body, attributes, client, counter, digest)
     if end != len(data):
