@@ -9,6 +9,7 @@ Invariants
     (6) No epoch is given twice, also after the sink was removed, and after the journal was put back to an older copy,
         unless runs begin more often than once a second: a new one is the wall clock in seconds, and at least one above
         the sink's last. Who has the epoch may join.
+    (7) A run whose sink somebody has removed is not begun again by who comes late, while this process remembers it.
 Source: docs/internals/DESIGN.md, "Sinks"; guarantees 7 and 8.
 """
 
@@ -43,13 +44,16 @@ from .rights import next_owner, on_sink, whose
 from .room import Amounts, Room
 from .tables import Run, Tables
 
+ENDED_MAX = 1_024
+"""Runs that are remembered since somebody has removed their sink: whoever still opens them is seconds late."""
+
 
 class Runs:
     """Changes the table of runs; knows which session has opened which."""
 
     __slots__ = (
-        "_away", "_granted", "_left", "_orders", "_room", "_room_for_commits", "_room_for_stages", "_tables", "_there",
-        "leases", "sessions",
+        "_away", "_ended", "_granted", "_left", "_orders", "_room", "_room_for_commits", "_room_for_stages", "_tables",
+        "_there", "leases", "sessions",
     )  # fmt: skip
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
@@ -66,6 +70,8 @@ class Runs:
         """The sessions by sink."""
         self._away: dict[int, RunOpened] = {}
         """The sessions whose sink is about to be removed: they are there again if the journal refuses that."""
+        self._ended: dict[tuple[str, bytes], None] = {}
+        """The runs whose sink somebody has removed, by sink and incarnation, the newest last."""
         self._left: dict[str, None] = {}
         """Ephemeral sinks in the order in which the last channel of their run was closed; some may be used again."""
         self.leases: Deadlines[str] = Deadlines()
@@ -84,6 +90,10 @@ class Runs:
                 " was there for it, or the journal was put back to an older copy: write again, under a new run"
             )
             raise Refused("unknown-run", message)
+        if not event.epoch and (event.sink, event.incarnation) in self._ended:
+            raise Refused(
+                "unknown-run", f"the sink {event.sink!r} of this run was removed: write again, under a new run"
+            )
         if run is None:
             self._check_room(event.principal, now)
             run = self._tables.runs[event.sink] = Run(event.sink, is_ephemeral=event.is_ephemeral)
@@ -317,6 +327,9 @@ class Runs:
         away = {session: self.sessions[session] for session in there if session in self._granted}
         self.apply(fact)
         self._away |= away
+        self._ended[run.sink, run.incarnation] = None
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
         self._orders.append_fact(fact, _SinkRemoved(self, event, run, away), now)
 
     def gone(self, away: Mapping[int, RunOpened]) -> list[int]:
@@ -326,6 +339,7 @@ class Runs:
     def put_back(self, run: Run, away: Mapping[int, RunOpened], now: Now) -> None:
         """The journal still has the sink, which was forgotten; and these sessions of it are there."""
         still_open = self.gone(away)
+        self._ended.pop((run.sink, run.incarnation), None)
         if self._tables.runs.setdefault(run.sink, run) is not run:
             return
         self.begin_lease(run.sink, now)
