@@ -47,7 +47,7 @@ Key: TypeAlias = tuple[int, str, str]
 class Cursors:
     """Owns the cursors that have moved since they were last journaled."""
 
-    __slots__ = ("_moved", "_orders", "_passed", "_waiting", "deadlines", "spread", "turns")
+    __slots__ = ("_moved", "_orders", "_passed", "_waiting", "deadlines", "ended", "spread", "turns")
 
     def __init__(self, orders: Orders, limits: StreamsLimits) -> None:
         self._orders = orders
@@ -59,6 +59,8 @@ class Cursors:
         self.turns: Turns[str, Key] = Turns()
         """Of the cursors with many ranges, by owner: each is written as a whole."""
         self.deadlines: Deadlines[str] = Deadlines()
+        self.ended: set[int] = set()
+        """The ids of deleted streams whose cursors are still known: they are journaled no more."""
 
     def settle(self, event: SettleRequested, subscription: Subscription, now: Now) -> None:
         """Move the cursor; nothing above what was pushed can be settled."""
@@ -105,7 +107,7 @@ class Cursors:
 
     def journal(self, subscription: Subscription, now: Now, *, has_turn: bool = False) -> None:
         """Journal where the cursor stands, once what is on its way to the journal has arrived."""
-        if subscription.is_removed:
+        if subscription.is_removed or subscription.stream_id in self.ended:
             return
         if subscription.is_journaling or subscription.is_changing or not (has_turn or self._may_go(subscription, now)):
             subscription.is_stale = True
