@@ -40,8 +40,9 @@ from .exchange import (
 )
 from .facts import RunOpened, SinkRemoved, StagesDropped
 from .orders import Orders, Unheard
-from .rights import next_owner, on_sink, whose
+from .rights import next_owner, on_sink
 from .room import Amounts, Room
+from .shares import COMMITS, SINKS, STAGES
 from .tables import Run, Tables
 
 ENDED_MAX = 1_024
@@ -128,14 +129,9 @@ class Runs:
         if len(runs) >= limits.sinks_max and not self._make_room(None, now):
             message = f"this node has {len(runs)} sinks, its limit: remove some, or raise limits.sinks_max"
             raise Refused("too-many-sinks", message, sinks_max=limits.sinks_max)
-        most, tables = limits.sinks_per_principal_max, self._tables
-        if self._room.take(owner, (1, 0), tables.removed_count, now.monotonic_ns)[0] > 0:
-            return
-        if not self._make_room(owner, now):
-            message = (
-                f"{whose(owner)} has {most} sinks, its limit: remove some, or raise limits.sinks_per_principal_max"
-            )
-            raise Refused("too-many-sinks", message, sinks_max=most)
+        left, _ = self._room.take(owner, (1, 0), self._tables.removed_count, now.monotonic_ns)
+        if left <= 0 and not self._make_room(owner, now):
+            raise SINKS.refusal(owner, limits.sinks_per_principal_max)
 
     def check_room_for_stage(self, run: Run, now: Now) -> None:
         """Raise `Refused("too-many-stages")` when the node, or the sink's owner, has as many as may be."""
@@ -143,12 +139,9 @@ class Runs:
         if len(stages) >= limits.stages_max and not self._make_room(None, now, stage_count_min=1):
             message = f"{len(stages)} stages are open, and this is the limit: commit or drop some"
             raise Refused("too-many-stages", message, stages_max=limits.stages_max)
-        most = limits.stages_per_principal_max
-        if self._room_for_stages.take(owner, (1, 0), self._tables.removed_count, now.monotonic_ns)[0] > 0:
-            return
-        if not self._make_room(owner, now, stage_count_min=1):
-            message = f"{whose(owner)} has {most} open stages, its limit: commit or drop some"
-            raise Refused("too-many-stages", message, stages_max=most)
+        left, _ = self._room_for_stages.take(owner, (1, 0), self._tables.removed_count, now.monotonic_ns)
+        if left <= 0 and not self._make_room(owner, now, stage_count_min=1):
+            raise STAGES.refusal(owner, limits.stages_per_principal_max)
 
     def check_room_for_commit(self, run: Run, named_count: int, now: Now) -> None:
         """Raise `Refused("commits-too-large")` where a commit that names so many streams leaves the sink's owner with
@@ -156,13 +149,7 @@ class Runs:
         """
         wanted, removed_count = max(0, named_count - run.named_count), self._tables.removed_count
         left, _ = self._room_for_commits.take(run.owner, (wanted, 0), removed_count, now.monotonic_ns)
-        if wanted > left:
-            most = self._tables.limits.committed_streams_per_principal_max
-            message = (
-                f"the last commits of the sinks of {whose(run.owner)} would name more than {most} streams together:"
-                " remove some sinks, commit to fewer streams, or raise limits.committed_streams_per_principal_max"
-            )
-            raise Refused("commits-too-large", message, streams_max=most)
+        COMMITS.check(run.owner, wanted, left, self._tables.limits.committed_streams_per_principal_max)
 
     def _commits_left(self, owner: str) -> Amounts:
         runs = self._tables.runs.values()
