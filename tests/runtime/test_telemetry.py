@@ -16,7 +16,7 @@ from structlog.testing import capture_logs
 from veredus.kernel.errors import Unavailable
 from veredus.node.figures import FIGURES, Kind, Reading
 from veredus.runtime.binding import bind_tcp
-from veredus.runtime.telemetry import CONNECTIONS_MAX, HEAD_SIZE_MAX, RENDERED_NS, TURN_COUNT, TelemetryServer, text_of
+from veredus.runtime.telemetry import CONNECTIONS_MAX, HEAD_SIZE_MAX, RENDERED_NS, TURN_NS, TelemetryServer, text_of
 
 READINGS = [
     Reading("veredus_publications", 336_776),
@@ -105,13 +105,15 @@ def meaning_of(name: str) -> str:
     return meaning
 
 
-def test_the_loop_has_its_turn_between_so_many_figures_and_the_next() -> None:
-    turn = 0
+def test_the_loop_has_its_turn_while_figures_are_read() -> None:
+    turn = now_ns = 0
     turns: list[int] = []
 
     def read() -> Iterator[Reading]:
-        for number in range(3 * TURN_COUNT):
+        nonlocal now_ns
+        for number in range(30):
             turns.append(turn)
+            now_ns += TURN_NS // 10
             yield Reading("veredus_stream_head", number, (f"stream-{number}",))
 
     async def story(server: TelemetryServer, _: Health) -> None:
@@ -122,8 +124,8 @@ def test_the_loop_has_its_turn_between_so_many_figures_and_the_next() -> None:
             await asyncio.sleep(0)
         assert asked.result()[0] == 200
 
-    with_server(story, read)
-    assert max(turns.count(turn) for turn in set(turns)) == TURN_COUNT
+    with_server(story, read, lambda: now_ns)
+    assert [turns.count(turn) for turn in sorted(set(turns))] == [10, 10, 10]
 
 
 def test_a_node_is_ready_or_says_why_it_is_not() -> None:
