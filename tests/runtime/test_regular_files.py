@@ -113,21 +113,35 @@ def test_a_file_may_be_as_large_as_its_kind_allows_and_one_byte_more_is_refused(
     assert "may have at most" not in str(caught.value), "it is read, and is not what it should be"
 
 
-SECRETS: dict[str, Callable[[Path], object]] = {
-    "tokens": read_tokens,
-    "a server's key": read_server_key,
-    "a token of topics": lambda path: read_credentials(TopicsSection(token=str(path))),
-    "a key of topics": lambda path: read_credentials(TopicsSection(key=str(path), server_key="0" * 40)),
-    "a token of the command line": _token_in,
+OWN: dict[str, tuple[str, Callable[[Path], object]]] = {
+    "settings": ("", read_configuration),
+    "tokens": ("", read_tokens),
+    "a server's key": ("0" * 40, read_server_key),
+    "a token of topics": ("0" * 40, lambda path: read_credentials(TopicsSection(token=str(path)))),
+    "a key of topics": ("0" * 40, lambda path: read_credentials(TopicsSection(key=str(path), server_key="0" * 40))),
+    "a certificate's key": (
+        Path(NODE_KEY).read_text(),
+        lambda path: server_context(TlsSection(certificate=NODE, key=str(path))),
+    ),
+    "a certificate with its key": (
+        Path(NODE).read_text() + Path(NODE_KEY).read_text(),
+        lambda path: server_context(TlsSection(certificate=str(path))),
+    ),
+    "a client's key": (Path(DESK_KEY).read_text(), lambda path: client_context(AUTHORITY, DESK, str(path))),
+    "authorities": (
+        Path(AUTHORITY).read_text(),
+        lambda path: server_context(TlsSection(certificate=NODE, key=NODE_KEY, client_authorities=str(path))),
+    ),
+    "a token of the command line": ("0" * 40, _token_in),
 }
 
 
-@pytest.mark.parametrize("reader", SECRETS)
-def test_a_secret_of_another_user_is_refused_with_whose_it_is_and_what_to_do_and_one_of_root_is_read(
+@pytest.mark.parametrize("reader", OWN)
+def test_what_decides_is_refused_of_another_user_with_whose_it_is_and_what_to_do_and_one_of_root_is_read(
     tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path, read = tmp_path / "file", SECRETS[reader]
-    path.write_text(" ".join(["0" * 40] * (reader != "tokens")))
+    path, (content, read) = tmp_path / "file", OWN[reader]
+    path.write_text(content)
     path.chmod(0o600)
     read(path)
     monkeypatch.setattr(os, "geteuid", lambda: 12345)

@@ -3,17 +3,20 @@
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
 from structlog.testing import capture_logs
 
 from veredus.kernel.errors import Unavailable
 from veredus.node.figures import FIGURES, Kind, Reading
 from veredus.runtime.binding import bind_tcp
-from veredus.runtime.telemetry import CONNECTIONS_MAX, HEAD_SIZE_MAX, RENDERED_NS, TelemetryServer
+from veredus.runtime.telemetry import CONNECTIONS_MAX, HEAD_SIZE_MAX, RENDERED_NS, TURN_NS, TelemetryServer, text_of
 
 READINGS = [
     Reading("veredus_publications", 336_776),
@@ -47,7 +50,7 @@ async def get(port: int, target: str) -> tuple[int, str, bytes]:
 
 def with_server(
     story: Callable[[TelemetryServer, Health], Awaitable[None]],
-    readings: Callable[[], list[Reading]] = lambda: READINGS,
+    readings: Callable[[], Iterable[Reading]] = lambda: READINGS,
     clock_ns: Callable[[], int] = time.monotonic_ns,
 ) -> None:
     async def run() -> None:
@@ -80,6 +83,49 @@ def test_the_figures_are_served_in_prometheus_text_format() -> None:
         assert samples["process_resident_memory_bytes",] > 0
 
     with_server(story)
+
+
+def test_the_text_is_what_the_library_of_prometheus_writes_of_the_same_figures() -> None:
+    def collect() -> Iterator[Metric]:
+        counter = CounterMetricFamily("veredus_publications", meaning_of("veredus_publications"), labels=())
+        counter.add_metric((), 336_776)
+        yield counter
+        gauge = GaugeMetricFamily("veredus_stream_head", meaning_of("veredus_stream_head"), labels=("stream",))
+        gauge.add_metric(("trades.eu",), 7)
+        gauge.add_metric(('odd"na\\me\n',), 0.5)
+        yield gauge
+
+    registry = cast("CollectorRegistry", SimpleNamespace(collect=collect))
+    odd = Reading("veredus_stream_head", 0.5, ('odd"na\\me\n',))
+    assert text_of([READINGS[1], READINGS[0], odd]) == generate_latest(registry)
+
+
+def meaning_of(name: str) -> str:
+    (meaning,) = [figure.meaning for figure in FIGURES if figure.name == name]
+    return meaning
+
+
+def test_the_loop_has_its_turn_while_figures_are_read() -> None:
+    turn = now_ns = 0
+    turns: list[int] = []
+
+    def read() -> Iterator[Reading]:
+        nonlocal now_ns
+        for number in range(30):
+            turns.append(turn)
+            now_ns += TURN_NS // 10
+            yield Reading("veredus_stream_head", number, (f"stream-{number}",))
+
+    async def story(server: TelemetryServer, _: Health) -> None:
+        nonlocal turn
+        asked = asyncio.ensure_future(get(server.port, "/metrics"))
+        while not asked.done():
+            turn += 1
+            await asyncio.sleep(0)
+        assert asked.result()[0] == 200
+
+    with_server(story, read, lambda: now_ns)
+    assert [turns.count(turn) for turn in sorted(set(turns))] == [10, 10, 10]
 
 
 def test_a_node_is_ready_or_says_why_it_is_not() -> None:

@@ -39,10 +39,6 @@ def test_a_write_that_succeeds_or_fails_leaves_no_sink(rig: Rig) -> None:
     broken = f.udf(lambda body: body if int(body) < 90 else 1 / 0, StringType())
     with pytest.raises(Exception, match="ZeroDivisionError"):
         rig.write(numbered(rig, 100).withColumn("body", broken("body")))
-    # A task that Spark had begun may join the write once more behind the driver's end of it: then the lease ends that.
-    until_s = time.monotonic() + 3 * LEASE_S
-    while sinks(rig) and time.monotonic() < until_s:
-        time.sleep(0.1)
     assert (sinks(rig), rig.node.sinks.stages(), len(rig.bodies())) == ([], [], 100)
 
 
@@ -81,6 +77,15 @@ def test_an_attempt_that_gets_no_rows_opens_nothing_again_that_the_driver_has_re
     with pytest.raises(ValueError, match="given up"):
         writer.write(given_up())
     assert sinks(rig) == []
+
+
+@pytest.mark.parametrize("end", ["commit", "abort"])
+def test_an_attempt_with_rows_that_comes_behind_the_driver_s_end_is_refused(rig: Rig, end: str) -> None:
+    writer = StageWriter.opened(write_options(rig.options()))
+    getattr(writer, end)([])
+    with pytest.raises(veredus.Refused, match="was removed"):
+        writer.write(iter([pa.record_batch({"key": ["k"], "body": ["late"]})]))
+    assert (sinks(rig), rig.node.sinks.stages()) == ([], [])
 
 
 @pytest.mark.slow

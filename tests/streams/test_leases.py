@@ -9,6 +9,7 @@ from tests.streams.sinking import RUN, commit, open_run, staged
 from veredus.kernel.events import DeadlineReached
 from veredus.streams import exchange as x
 from veredus.streams.leases import LOOKED_AT_MAX
+from veredus.streams.runs import ENDED_MAX
 from veredus.streams.tables import StreamsLimits
 
 LEASE_NS = 10_000_000_000
@@ -265,6 +266,31 @@ def test_a_sink_that_is_removed_and_made_again_at_once_is_there() -> None:
     assert there(rig) == ["sink"]
     rig.restart()
     assert there(rig) == ["sink"]
+
+
+def test_a_run_whose_sink_was_removed_is_not_begun_again_by_who_comes_late() -> None:
+    rig = Rig()
+    ephemeral(rig)
+    leave(rig, RUN)
+    assert ask(rig, "sink.remove", sink="nameless").result == {"removed": True}
+    late = x.RunOpenRequested(RUN, "local", "nameless", incarnation(1), is_ephemeral=True)
+    (said,) = rig.do(late)
+    assert (type(said), said.code, said.is_final) == (x.Refuse, "unknown-run", True)
+    assert rig.floor.tables.runs == {}
+    for number in range(1, ENDED_MAX + 10):
+        nameless(rig, number)
+        ask(rig, "sink.remove", sink=f"nameless-{number}")
+    assert isinstance(rig.do(late)[-1], x.GrantRun), "so many are remembered, and no more"
+
+
+def test_a_run_whose_removal_the_journal_refuses_goes_on_also_for_who_comes_late() -> None:
+    rig = Rig()
+    ephemeral(rig)
+    rig.is_full = True
+    assert ask(rig, "sink.remove", sink="nameless").code == "disk-full"
+    rig.is_full = False
+    leave(rig, RUN)
+    assert ephemeral(rig)
 
 
 def test_whoever_joins_a_sink_that_has_gone_is_not_told_of_a_newer_run(rig: Rig) -> None:

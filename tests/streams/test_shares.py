@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from tests.streams.rig import Rig, incarnation
+from veredus.kernel.errors import Refused
 from veredus.streams import exchange as x
+from veredus.streams import shares
+from veredus.streams.shares import Allowance
 from veredus.streams.tables import StreamsLimits
 
+ALLOWANCES = [value for value in vars(shares).values() if isinstance(value, Allowance)]
 FEW = StreamsLimits(kept_sources_per_principal_max=3, tokens_size_per_principal_max=100)
 
 
@@ -23,6 +27,29 @@ def ask(rig: Rig, verb: str, **arguments: Any) -> Any:
 
 def amounts(rig: Rig) -> dict[str, tuple[int, int]]:
     return rig.floor.tables.shares.amounts()
+
+
+@pytest.mark.parametrize("allowance", ALLOWANCES, ids=lambda allowance: allowance.setting)
+def test_who_wants_more_than_is_left_is_told_whose_limit_that_is_and_which_setting_raises_it(
+    allowance: Allowance,
+) -> None:
+    assert isinstance(getattr(FEW, allowance.setting), int)
+    allowance.check("ada", 3, 3, 10)
+    with pytest.raises(Refused) as caught:
+        allowance.check("ada", 4, 3, 10)
+    said = caught.value.message
+    assert (caught.value.code, caught.value.details) == (allowance.code, {allowance.field: 10})
+    assert "ada" in said
+    assert " 10 " in said
+    assert said.endswith(f", or raise limits.{allowance.setting}")
+    with pytest.raises(Refused, match="the group of all unauthenticated peers"):
+        allowance.check("", 1, 0, 10)
+
+
+@pytest.mark.parametrize("wanted", [0, -5])
+def test_who_wants_nothing_is_refused_nothing_though_a_limit_was_lowered(wanted: int) -> None:
+    for allowance in ALLOWANCES:
+        allowance.check("ada", wanted, -3, 10)
 
 
 def test_a_principal_owns_so_many_sources_in_all_streams_together_whether_or_not_they_are_attached() -> None:

@@ -22,6 +22,7 @@ def settle_every_other(rig: Rig, session: int) -> int:
     """Settle 2, 4, ... as far as it goes: how many ranges wait then."""
     for sequence in range(2, COUNT, 2):
         rig.settle(session, (sequence, sequence))
+    rig.give_turns()
     (subscription,) = (s for s in rig.floor.tables.streams["s"].subscriptions.values() if s.session == session)
     return subscription.ledger.unsettled_count
 

@@ -329,14 +329,14 @@ def test_a_record_that_a_filter_cuts_into_many_ranges_is_pushed_as_far_as_they_h
     assert rig.pushed(5) == [2, 4, 6, 8, 10, 12]
 
 
-def test_cursors_of_very_many_ranges_are_journaled_in_turns_and_a_small_one_at_once() -> None:
+def test_cursors_of_very_many_ranges_are_journaled_in_turns_and_one_of_another_owner_at_once() -> None:
     rig = published(40, per_batch=40)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cursors, "RANGE_NS", 1_000_000)
         for session, name in ((5, "bob"), (6, "eve"), (7, "joe")):
             rig.subscribe(session, name, mode=x.SettleMode.INDIVIDUAL)
             rig.settle(session, (2, 2), (4, 4), (6, 6))
-        rig.subscribe(8, "ann")
+        rig.subscribe(8, "ann", principal="ann")
         assert rig.settle(8, (1, 40)) == [x.ConfirmSettled(8, 40)]
         assert not rig.settle(5, (8, 8)), "its owner has had its share"
         turns = 0

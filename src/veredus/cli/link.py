@@ -138,10 +138,10 @@ def seconds_of(text: str, option: str = "--timeout") -> float:
 
 def _token_in(file: Path) -> str:
     """The token in a file. Raises `click.BadParameter` for what is no token, such as the node's file of hashes."""
-    from veredus.runtime.regular_files import FILE_SIZE_MAX, read_secret_file
+    from veredus.runtime.regular_files import FILE_SIZE_MAX, read_own
 
     try:
-        words = read_secret_file(file, FILE_SIZE_MAX)[1].decode(errors="replace").split()
+        words = read_own(file, FILE_SIZE_MAX)[1].decode(errors="replace").split()
     except OSError as error:
         raise click.BadParameter(f"{file} cannot be read: {error.strerror}", param_hint="--token-file") from None
     if len(words) != 1:

@@ -11,7 +11,10 @@ from .figures import LABELLED_STREAMS_MAX, Reading
 
 
 def readings(engine: NodeEngine) -> Iterator[Reading]:
-    """The values of all figures now, those of single streams and subscriptions up to a bound."""
+    """The values of all figures, each when it is asked for; those of single streams and subscriptions up to a bound.
+
+    Streams and subscriptions may come and go between two of them.
+    """
     yield from _sums(engine)
     yield from _streams(engine)
     yield from _subscriptions(engine)
@@ -60,7 +63,7 @@ def _sums(engine: NodeEngine) -> Iterator[Reading]:
 
 
 def _streams(engine: NodeEngine) -> Iterator[Reading]:
-    for stream in islice(engine.floor.tables.streams.values(), LABELLED_STREAMS_MAX):
+    for stream in list(islice(engine.floor.tables.streams.values(), LABELLED_STREAMS_MAX)):
         labels = (stream.name,)
         yield Reading("veredus_stream_head", stream.head_durable, labels)
         yield Reading("veredus_stream_floor", stream.floor, labels)
@@ -73,7 +76,7 @@ def _subscriptions(engine: NodeEngine) -> Iterator[Reading]:
         for stream in engine.floor.tables.streams.values()
         for subscription in stream.subscriptions.values()
     )
-    for stream, subscription in islice(known, LABELLED_STREAMS_MAX):
+    for stream, subscription in list(islice(known, LABELLED_STREAMS_MAX)):
         labels = (stream.name, subscription.subscriber, subscription.name)
         flow = engine.floor.flows.get(subscription.session)
         unsettled_count = sum(last - first + 1 for first, last in subscription.ledger.unsettled)

@@ -32,7 +32,7 @@ from veredus.node.settings import (
 )
 from veredus.node.specs import Setting, Unit
 
-from .regular_files import FILE_SIZE_MAX, read_regular
+from .regular_files import FILE_SIZE_MAX, read_own
 
 DEFAULT = "default"
 VARIABLE_PREFIX = "VEREDUS_"
@@ -258,7 +258,7 @@ class _Document:
         self.directory = file.parent
         self._file = file
         try:
-            content = read_regular(file, FILE_SIZE_MAX).decode("utf-8-sig")  # some editors begin a file with a mark
+            content = read_own(file, FILE_SIZE_MAX)[1].decode("utf-8-sig")  # some editors begin a file with a mark
             self._text = _LINE_END.sub("\n", content)
             self.values: dict[str, object] = parsed_toml(self._text)
         except TooDeep as error:

@@ -7,13 +7,13 @@ from pathlib import Path
 from veredus.kernel.errors import Refused
 from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85
 
-from .regular_files import FILE_SIZE_MAX, read_secret_file
+from .regular_files import FILE_SIZE_MAX, read_own
 
 
 def read_secret(path: Path) -> bytes:
     """The 32 octets of a secret key. Raises `Refused("bad-key")`, also when others than its owner may read it."""
     try:
-        mode, content = read_secret_file(path, FILE_SIZE_MAX)
+        mode, content = read_own(path, FILE_SIZE_MAX)
         secret = decode_z85(content.decode("ascii").strip())
     except OSError as error:
         raise Refused("bad-key", f"{path}: cannot be read: {error.strerror}") from None

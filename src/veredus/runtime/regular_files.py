@@ -2,7 +2,8 @@
 
 What stands in the place of such a file may be anything: a pipe would be waited for, for ever, and a device or a file of
 many gigabytes would take all memory. So nothing but a regular file is read, and no more of it than fits its kind; and
-nothing else is written to, nor what a link leads to.
+nothing else is written to, nor what a link leads to. Who owns a file decides what is in it, whatever its permissions
+say: so settings, keys, tokens, and whom a node believes, are taken from files of this user and of root alone.
 """
 
 from __future__ import annotations
@@ -41,18 +42,13 @@ def read_regular(path: str | Path, size_max: int) -> bytes:
     return _read(path, size_max)[1]
 
 
-def read_secret_file(path: str | Path, size_max: int) -> tuple[int, bytes]:
-    """The permissions of a file of tokens or keys, and what it holds.
+def read_own(path: str | Path, size_max: int) -> tuple[int, bytes]:
+    """The permissions of a file that decides what this process is or does, and what it holds.
 
-    Raises `OSError` as `read_regular` does, and for a file of another user than this one and root: who owns a file
-    decides what is in it, whatever its permissions say.
+    Raises `OSError` as `read_regular` does, and for a file of another user than this one and root.
     """
     found, content = _read(path, size_max)
-    own = os.geteuid()
-    if found.st_uid not in (own, 0):
-        user, least = name_of_user(own), "" if own == 0 else " or to root"
-        said = f"it belongs to user {name_of_user(found.st_uid)}, and must belong to user {user}{least}"
-        raise OSError(errno.EPERM, f"{said}: `chown {user} {path}`, or run this as its owner")
+    _check_owner(path, found)
     return stat.S_IMODE(found.st_mode), content
 
 
@@ -69,6 +65,20 @@ def check_regular(path: str | Path, size_max: int) -> None:
     """What has to hold before a library reads the file by its path. Raises `OSError` as `read_regular` does."""
     with opened_regular(path, size_max):
         return
+
+
+def check_own(path: str | Path, size_max: int) -> None:
+    """As `check_regular`, for a file that decides what this process is or does. Raises `OSError` as `read_own` does."""
+    with opened_regular(path, size_max) as (_, found):
+        _check_owner(path, found)
+
+
+def _check_owner(path: str | Path, found: os.stat_result) -> None:
+    own = os.geteuid()
+    if found.st_uid not in (own, 0):
+        user, least = name_of_user(own), "" if own == 0 else " or to root"
+        said = f"it belongs to user {name_of_user(found.st_uid)}, and must belong to user {user}{least}"
+        raise OSError(errno.EPERM, f"{said}: `chown {user} {path}`, or run this as its owner")
 
 
 def open_to_write(path: Path, flags: int) -> int:

@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -30,7 +31,7 @@ from veredus.streams.rights import ANONYMOUS, LOCAL, MULTICAST
 
 from .directory import sync_directory
 from .listeners import UNIX_USER
-from .regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_regular, read_secret_file
+from .regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_own, check_regular, read_own
 from .token_lock import locked_tokens
 
 PREFIX = "veredus_"
@@ -188,7 +189,7 @@ def read_tokens(path: Path) -> list[TokenLine]:
 
 def _lines_of(path: Path) -> list[TokenLine]:
     try:
-        mode, content = read_secret_file(path, LIST_SIZE_MAX)
+        mode, content = read_own(path, LIST_SIZE_MAX)
         text = content.decode("ascii")
     except (OSError, UnicodeDecodeError) as error:
         raise unreadable_tokens(path, error) from None
@@ -283,7 +284,7 @@ def client_context(authorities: str = "", certificate: str = "", key: str = "") 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if authorities:
-        load_authorities(context, authorities)
+        load_authorities(context, authorities, check=check_regular)
     else:
         context.load_default_certs()
     if certificate:
@@ -293,8 +294,8 @@ def client_context(authorities: str = "", certificate: str = "", key: str = "") 
 
 def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> None:
     """Show this certificate, with its key, where `context` is used. Raises `Refused("bad-certificate")`."""
-    for file in filter(None, (certificate, key)):
-        _check_readable(file, FILE_SIZE_MAX)
+    _check(check_regular, certificate, FILE_SIZE_MAX)
+    _check(check_own, key or certificate, FILE_SIZE_MAX)
     try:
         context.load_cert_chain(certificate, key or None, password="")
     except (ssl.SSLError, OSError) as error:
@@ -306,18 +307,23 @@ def load_certificate(context: ssl.SSLContext, certificate: str, key: str) -> Non
         ) from None
 
 
-def load_authorities(context: ssl.SSLContext, authorities: str, what: str = "certificates of authorities") -> None:
+def load_authorities(
+    context: ssl.SSLContext,
+    authorities: str,
+    what: str = "certificates of authorities",
+    check: Callable[[str, int], None] = check_own,
+) -> None:
     """Believe these authorities where `context` is used. Raises `Refused("bad-certificate")`."""
-    _check_readable(authorities, LIST_SIZE_MAX)
+    _check(check, authorities, LIST_SIZE_MAX)
     try:
         context.load_verify_locations(authorities)
     except (ssl.SSLError, OSError) as error:
         raise Refused("bad-certificate", f"{authorities}: no PEM {what} ({_reason(error)})", file=authorities) from None
 
 
-def _check_readable(file: str, size_max: int) -> None:
+def _check(check: Callable[[str, int], None], file: str, size_max: int) -> None:
     try:
-        check_regular(file, size_max)
+        check(file, size_max)
     except OSError as error:
         raise Refused("bad-certificate", f"{file}: cannot be read: {error.strerror}", file=file) from None
 

@@ -6,9 +6,10 @@
 
 Only what a scraper needs is spoken: one GET or HEAD for each connection, within a bounded size and time. Connections
 are counted apart from those of the other listeners, and for one more than there may be the oldest silent one goes:
-whoever holds connections cannot keep a health check out. The figures are read on the loop and written as text beside
-it, at most once in `RENDERED_NS`, and less often where that takes long: whoever asks often cannot keep the loop busy.
-All who ask meanwhile get the same octets, which are in memory once: whoever reads nothing holds no text of his own.
+whoever holds connections cannot keep a health check out. The figures are read on the loop in turns and written as text
+beside it, at most once in `RENDERED_NS`, and less often where that takes long: whoever asks often cannot keep the loop
+busy. All who ask meanwhile get the same octets, which are in memory once: whoever reads nothing holds no text of his
+own.
 Source: RFC 9112; the Prometheus text format 0.0.4.
 """
 
@@ -16,14 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from http import HTTPStatus
 from typing import NamedTuple, cast
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
 
 from veredus.node.admission import AdmissionLimits
 from veredus.node.figures import FIGURES, Kind, Reading
@@ -41,6 +40,8 @@ RENDERED_NS = 1_000_000_000
 """How long a text of the figures answers."""
 _RENDERED_SHARE = 20
 """So many times as long as it took to make a text, it answers at least."""
+TURN_NS = 1_000_000
+"""Figures are read for so long in one turn of the loop: a subscription with many ranges takes longer than others."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN_TYPE = "text/plain; charset=utf-8"
 
@@ -59,25 +60,37 @@ class Response(NamedTuple):
 Then = Callable[[Response], None]
 
 
-class FiguresCollector(Collector):
-    """Turns readings into Prometheus's families, in the order of the table of figures."""
+def text_of(readings: Iterable[Reading]) -> bytes:
+    """The readings in Prometheus's text format, in the order of the table of figures.
 
-    def __init__(self) -> None:
-        """Nothing was read yet."""
-        self.readings: Sequence[Reading] = ()
+    `generate_latest` takes many times as long for as much. Raises `KeyError` for a reading that is not in the table.
+    """
+    taken: dict[str, list[Reading]] = {figure.name: [] for figure in FIGURES}
+    for reading in readings:
+        taken[reading.name].append(reading)
+    written: dict[tuple[tuple[str, ...], ...], str] = {}
+    """What labels with these names and values are in the text: several figures have the same."""
+    lines: list[str] = []
+    for figure in FIGURES:
+        name = f"{figure.name}_total" if figure.kind is Kind.COUNTER else figure.name
+        if taken[figure.name]:
+            lines.append(f"# HELP {name} {figure.meaning}\n# TYPE {name} {figure.kind.value}\n")
+        for reading in taken[figure.name]:
+            key = figure.labels, reading.labels
+            labels = written.get(key)
+            if labels is None:
+                labels = written[key] = _labels(*key)
+            lines.append(f"{name}{labels} {float(reading.value)!r}\n")
+    return "".join(lines).encode()
 
-    def collect(self) -> Iterator[Metric]:
-        """The families of all figures that were read. Raises `KeyError` for one that is not in the table."""
-        taken: dict[str, list[Reading]] = {figure.name: [] for figure in FIGURES}
-        for reading in self.readings:
-            taken[reading.name].append(reading)
-        for figure in FIGURES:
-            family_of = CounterMetricFamily if figure.kind is Kind.COUNTER else GaugeMetricFamily
-            if taken[figure.name]:
-                family = family_of(figure.name, figure.meaning, labels=figure.labels)
-                for reading in taken[figure.name]:
-                    family.add_metric(reading.labels, reading.value)
-                yield family
+
+def _labels(names: tuple[str, ...], values: tuple[str, ...]) -> str:
+    said = ",".join(f'{name}="{_escaped(value)}"' for name, value in zip(names, values, strict=True))
+    return f"{{{said}}}" if said else ""
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
 class TelemetryServer:
@@ -100,10 +113,8 @@ class TelemetryServer:
         )
         self._bound = bound
         self._read = read
-        self._figures = FiguresCollector()
-        self._registry = CollectorRegistry(auto_describe=False)
-        self._registry.register(self._figures)
-        ProcessCollector(registry=self._registry)
+        self._process = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._process)
         self._health = {"/livez": why_not_alive, "/readyz": why_not_ready}
         self._clock_ns = clock_ns
         self._rendered = b""
@@ -172,17 +183,28 @@ class TelemetryServer:
     async def _render(self) -> None:
         began_ns = self._clock_ns()
         try:
-            self._figures.readings = list(self._read())
-            self._rendered = await in_thread(lambda: generate_latest(self._registry))
+            readings = await self._read_in_turns()
+            self._rendered = await in_thread(lambda: text_of(readings) + generate_latest(self._process))
         except Exception as error:  # noqa: BLE001 - a figure that cannot be read must not end the loop
             Logger().error("metrics-failed", exc_info=error)
             self._rendered = b""
-        self._figures.readings, self._rendering = (), None
+        self._rendering = None
         took_ns = self._clock_ns() - began_ns
         self._rendered_until_ns = began_ns + max(RENDERED_NS, _RENDERED_SHARE * took_ns)
         waiting, self._waiting = self._waiting, []
         for then in waiting:
             then(self._rendered)
+
+    async def _read_in_turns(self) -> list[Reading]:
+        """All figures, each as it is when its turn comes: nobody waits for all of them."""
+        taken: list[Reading] = []
+        until_ns = self._clock_ns() + TURN_NS
+        for reading in self._read():
+            taken.append(reading)
+            if self._clock_ns() >= until_ns:
+                await asyncio.sleep(0)
+                until_ns = self._clock_ns() + TURN_NS
+        return taken
 
 
 class _Request(asyncio.Protocol):

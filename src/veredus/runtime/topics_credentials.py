@@ -10,7 +10,7 @@ from veredus.node.settings import TopicsSection
 from veredus.protocols.zmtp.z85 import KEY_SIZE, decode_z85, encode_z85
 
 from .key_files import read_secret
-from .regular_files import FILE_SIZE_MAX, read_secret_file
+from .regular_files import FILE_SIZE_MAX, read_own
 
 TOKEN_SIZE_MAX = 255
 """What PLAIN has room for."""
@@ -50,7 +50,7 @@ def read_credentials(topics: TopicsSection) -> Credentials:
 
 def _read_token(path: Path) -> str:
     try:
-        token = read_secret_file(path, FILE_SIZE_MAX)[1].decode("ascii").strip()
+        token = read_own(path, FILE_SIZE_MAX)[1].decode("ascii").strip()
     except OSError as error:
         raise Refused("bad-token", f"{path}: cannot be read: {error.strerror}") from None
     except ValueError as error:

@@ -23,7 +23,7 @@ from veredus.client.node import TIMEOUT_S
 from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.terms import Terms
 from veredus.node.rules import NamePatterns
-from veredus.runtime.regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_regular, read_secret_file
+from veredus.runtime.regular_files import FILE_SIZE_MAX, LIST_SIZE_MAX, check_regular, read_own
 
 from .options import NodeOptions
 
@@ -81,7 +81,7 @@ def _authorities_in(path: str) -> ssl.SSLContext:
 def _token_in(path: str) -> str:
     """The token that a file on this machine holds. Raises `Refused("bad-option")`."""
     try:
-        token = read_secret_file(path, FILE_SIZE_MAX)[1].decode().strip()
+        token = read_own(path, FILE_SIZE_MAX)[1].decode().strip()
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) else error
         said = f"the option `tokenFile` is {path!r}, which cannot be read here"

@@ -26,6 +26,7 @@ from .orders import Orders
 from .places import Place
 from .publishing import Publishing
 from .raising import raise_numbers, read_raise
+from .remains import Remains
 from .rights import (
     ALTER,
     CREATE,
@@ -66,8 +67,8 @@ class Administration:
     """Answers requests about streams, sources and subscriptions."""
 
     __slots__ = (
-        "_advancing", "_creating", "_leases", "_orders", "_publishing", "_runs", "_subscribing", "_tables", "_wishes",
-        "naming",
+        "_advancing", "_creating", "_leases", "_orders", "_publishing", "_remains", "_runs", "_subscribing", "_tables",
+        "_wishes", "naming",
     )  # fmt: skip
 
     def __init__(
@@ -80,6 +81,7 @@ class Administration:
         runs: Runs,
         wishes: Wishes,
         leases: Leases,
+        remains: Remains,
     ) -> None:
         self._tables = tables
         self._orders = orders
@@ -89,6 +91,7 @@ class Administration:
         self._subscribing = subscribing
         self._wishes = wishes
         self._leases = leases
+        self._remains = remains
         self.naming = Naming(tables)
         self._advancing = Advancing(orders, subscribing, tables.limits.unsettled_max)
 
@@ -206,9 +209,10 @@ class Administration:
             message = f"stream {stream.name!r} already goes up to sequence {stream.head_assigned}: nothing was deleted"
             raise Refused("stream-moved-on", message, head=stream.head_durable)
 
-        def deleted(gone: Stream, _: Now) -> None:
+        def deleted(gone: Stream, at: Now) -> None:
             self._publishing.end_stream(gone)
             self._subscribing.end_stream(gone)
+            self._remains.take(gone, at)
             self._answer(event, {"name": gone.name})
 
         is_removed = not (flag_in(event, "given") or self._subscribing.is_given(stream))

@@ -15,6 +15,7 @@ from .exchange import Durability, Refuse
 from .facts import Fact, StreamConfig, StreamConfigured, StreamCreated, StreamDeleted, StreamTrimmed, TermRaised
 from .orders import Orders
 from .rights import CREATE, DESCRIBE, on_stream
+from .shares import STREAMS
 from .stream import Stream
 from .tables import Tables
 
@@ -119,12 +120,8 @@ class Creating:
         most = self._tables.limits.streams_per_principal_max
         count = self._tables.created_by.get(principal, 0)
         count += sum(coming.fact.creator == principal for coming in self._coming.values())
-        if principal and count >= most:
-            message = (
-                f"{principal} has created {count} streams, its limit: delete some, or raise"
-                " limits.streams_per_principal_max"
-            )
-            raise Refused("too-many-streams", message, streams_max=most)
+        if principal:
+            STREAMS.check(principal, 1, most - count, most)
 
     def forget(self, session: int) -> None:
         """The session is over: what it waited for goes on without it."""

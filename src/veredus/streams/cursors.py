@@ -14,7 +14,7 @@ from typing import TypeAlias
 from veredus.delivery.settlement import Range
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.engine import Now
-from veredus.kernel.turns import QUANTUM_NS, Turns
+from veredus.kernel.turns import Turns
 
 from .audience import Audience
 from .exchange import (
@@ -37,17 +37,17 @@ CURSOR_INTERVAL_NS = 1_000_000_000
 """How long a cursor that moved over what its filter rejected, or what nobody waits for, may wait for the journal."""
 
 
+FACT_NS = 40_000
+"""What it costs to journal a cursor and to answer, roughly."""
 RANGE_NS = 2_000
-"""What it costs to journal one settled range, or one count, roughly."""
-LONG_NS = QUANTUM_NS // 8
-"""A cursor that costs less is journaled at once."""
+"""What each settled range, or count, adds to that."""
 Key: TypeAlias = tuple[int, str, str]
 
 
 class Cursors:
     """Owns the cursors that have moved since they were last journaled."""
 
-    __slots__ = ("_moved", "_orders", "_passed", "_waiting", "deadlines", "spread", "turns")
+    __slots__ = ("_moved", "_orders", "_passed", "_waiting", "deadlines", "ended", "spread", "turns")
 
     def __init__(self, orders: Orders, limits: StreamsLimits) -> None:
         self._orders = orders
@@ -57,8 +57,10 @@ class Cursors:
         """Whose members' cursors have moved since, those of all together."""
         self._waiting: dict[Key, Subscription] = {}
         self.turns: Turns[str, Key] = Turns()
-        """Of the cursors with many ranges, by owner: each is written as a whole."""
+        """By owner: one may have very many cursors, or some of very many ranges, which are written as a whole."""
         self.deadlines: Deadlines[str] = Deadlines()
+        self.ended: set[int] = set()
+        """The ids of deleted streams whose cursors are still known: they are journaled no more."""
 
     def settle(self, event: SettleRequested, subscription: Subscription, now: Now) -> None:
         """Move the cursor; nothing above what was pushed can be settled."""
@@ -105,7 +107,7 @@ class Cursors:
 
     def journal(self, subscription: Subscription, now: Now, *, has_turn: bool = False) -> None:
         """Journal where the cursor stands, once what is on its way to the journal has arrived."""
-        if subscription.is_removed:
+        if subscription.is_removed or subscription.stream_id in self.ended:
             return
         if subscription.is_journaling or subscription.is_changing or not (has_turn or self._may_go(subscription, now)):
             subscription.is_stale = True
@@ -120,19 +122,20 @@ class Cursors:
         self._orders.append_fact(fact, _CursorMoved(self, subscription, fact, told), now, payer=subscription.owner)
 
     def _may_go(self, subscription: Subscription, now: Now) -> bool:
-        """Whether the cursor is written now; one with many ranges may have to wait for its owner's turn."""
-        if _cost_of(subscription) < LONG_NS or self.turns.may_go(subscription.owner, now):
+        """Whether the cursor is written now: it waits where its owner has had its share of this turn."""
+        if self.turns.may_go(subscription.owner, now):
             return True
         self._waiting[key_of(subscription)] = subscription
         self.turns.wait(subscription.owner, key_of(subscription))
         return False
 
     def give_turns(self, now: Now) -> None:
-        """Journal the cursors whose turn it is."""
-        for key in self.turns.due(now):
-            subscription = self._waiting.pop(key)
-            if subscription.is_stale:
-                self.journal(subscription, now, has_turn=True)
+        """Journal the cursors whose turn it is: of each owner, until it has had its share."""
+        while keys := self.turns.due(now):
+            for key in keys:
+                subscription = self._waiting.pop(key)
+                if subscription.is_stale:
+                    self.journal(subscription, now, has_turn=True)
 
     def cursor_durable(
         self, subscription: Subscription, fact: SubscriptionSettled, told: tuple[Awaited, ...], now: Now
@@ -232,7 +235,7 @@ class Cursors:
 
 def _cost_of(subscription: Subscription) -> int:
     ranges = subscription.ledger.unsettled_count + len(subscription.excluded) + subscription.tries.changed_count
-    return ranges * RANGE_NS
+    return FACT_NS + ranges * RANGE_NS
 
 
 def key_of(subscription: Subscription) -> Key:

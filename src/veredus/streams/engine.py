@@ -55,6 +55,7 @@ from .orders import Counts, Orders, Then
 from .parking import Parking
 from .publishing import Publishing
 from .refiltering import Refiltering
+from .remains import Remains
 from .replay import Replay
 from .returning import Returning
 from .rights import PUBLISH, SUBSCRIBE, May, Rights, on_sink, on_stream
@@ -98,10 +99,12 @@ class StreamsEngine:
         moving = Moving(self.tables, self._orders, self._cursors, self._subscribing)
         self._runs = Runs(self.tables, self._orders)
         self._leases = Leases(self.tables, self._orders, self._runs)
+        self.remains = Remains(self._cursors)
         self._committing = Committing(self.tables, self._orders, self._publishing, moving, self._runs)
         self._administration = Administration(
             self.tables, self._orders, self._creating, self._publishing, self._subscribing, self._runs,
             Wishes(self._orders, self._cursors, self._subscribing, self.tables.departures), self._leases,
+            self.remains,
         )  # fmt: skip
         self._replay = Replay(self.tables, self._orders, self._creating, self._committing, self._runs)
 
@@ -142,6 +145,7 @@ class StreamsEngine:
             feeding.sending.deadline(),
             self._returning.turns.deadline(),
             self._leases.next_ns(),
+            self.remains.next_ns(),
         ):
             if at is not None and (earliest is None or at < earliest):
                 earliest = at
@@ -345,6 +349,7 @@ class StreamsEngine:
         self._subscribing.feeding.give_turns(now)
         self._returning.give_turns(now)
         self._leases.look(now)
+        self.remains.give_turn(now)
 
     def _pump_touched(self, now: Now) -> None:
         touched = self._publishing.touched

@@ -28,6 +28,7 @@ from .fanout import Fanout
 from .flow import Flow
 from .orders import Orders, Waiter
 from .parking import Parking
+from .shares import EPHEMERAL_SUBSCRIPTIONS, TERMS
 from .stream import Stream
 from .subscription import Subscription
 from .tables import StreamsLimits
@@ -122,13 +123,8 @@ class Feeding:
 
     def check_ephemeral(self, principal: str) -> None:
         """Raise `Refused("too-many-subscriptions")` where a principal has no room for one more ephemeral one."""
-        count, most = self._ephemeral.get(principal, 0), self._ephemeral_max
-        if count >= most:
-            message = (
-                f"{principal or 'this peer'} has {count} ephemeral subscriptions, its limit: close some, or raise"
-                " limits.ephemeral_subscriptions_per_principal_max"
-            )
-            raise Refused("too-many-subscriptions", message, subscriptions_max=most)
+        most = self._ephemeral_max
+        EPHEMERAL_SUBSCRIPTIONS.check(principal, 1, most - self._ephemeral.get(principal, 0), most)
 
     def _count_ephemeral(self, flow: Flow, more: int) -> None:
         if flow.subscription is None:
@@ -176,14 +172,9 @@ class Feeding:
 
     def check_terms(self, principal: str, wanted: Wanted) -> None:
         """Raise `Refused("too-many-terms")` where a principal's filters have no room for this one."""
-        count, count_max = self._terms.get(principal, 0) + wanted.compiled.size_in_terms, self._term_count_max
-        if wanted.compiled.term_count and count > count_max:
-            raise Refused(
-                "too-many-terms",
-                f"the filters of {principal or 'this peer'} would have {count} terms, {count_max} are allowed: "
-                "end subscriptions, write shorter filters, or raise limits.filter_terms_per_principal_max",
-                count_max=count_max,
-            )
+        if wanted.compiled.term_count:
+            most = self._term_count_max
+            TERMS.check(principal, wanted.compiled.size_in_terms, most - self._terms.get(principal, 0), most)
 
     def _count_terms(self, flow: Flow, count: int) -> None:
         if count != flow.terms_counted:

@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from veredus.kernel.engine import Now
-from veredus.kernel.errors import Refused
 from veredus.matching import Filter
 
-from .rights import whose
 from .room import Amounts, Room
+from .shares import FILTERS, SUBSCRIPTIONS
 from .subscription import Subscription
 from .tables import Tables
 
@@ -44,20 +43,8 @@ class Kept:
             return
         left_count, left_size = self._room.take(owner, (count, size), self._tables.removed_count, now.monotonic_ns)
         limits = self._tables.limits
-        if count and count > left_count:
-            most = limits.subscriptions_per_principal_max
-            message = (
-                f"{whose(owner)} has {most} durable subscriptions, its limit: remove some, or raise "
-                "limits.subscriptions_per_principal_max"
-            )
-            raise Refused("too-many-subscriptions", message, subscriptions_max=most)
-        if size and size > left_size:
-            most = limits.filters_size_per_principal_max
-            message = (
-                f"the filters of the durable subscriptions of {whose(owner)} would exceed {most} bytes: remove "
-                "some, write shorter filters, or raise limits.filters_size_per_principal_max"
-            )
-            raise Refused("filters-too-large", message, size_max=most)
+        SUBSCRIPTIONS.check(owner, count, left_count, limits.subscriptions_per_principal_max)
+        FILTERS.check(owner, size, left_size, limits.filters_size_per_principal_max)
 
     def note_moved(self, owner: str) -> None:
         """A commit has brought one along, or to its owner: it is counted, and was not taken."""

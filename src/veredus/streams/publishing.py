@@ -28,6 +28,7 @@ from .exchange import (
 from .facts import SourceOpened
 from .orders import Orders
 from .rights import next_owner, on_stream
+from .shares import ATTACHED_SOURCES
 from .source import SourceState, Verdict
 from .stream import Stream
 from .tables import Stage, Tables
@@ -111,13 +112,7 @@ class Publishing:
 
     def _check_attached(self, principal: str) -> None:
         most = self._tables.limits.sources_per_principal_max
-        count = self._attached.get(principal, 0)
-        if count >= most:
-            message = (
-                f"{principal} has {count} attached sources, its limit: detach some, or raise"
-                " limits.sources_per_principal_max"
-            )
-            raise Refused("too-many-sources", message, sources_max=most)
+        ATTACHED_SOURCES.check(principal, 1, most - self._attached.get(principal, 0), most)
 
     def _add(self, attachment: Attachment) -> None:
         self._remove(attachment.session)

@@ -9,6 +9,7 @@ Invariants
     (6) No epoch is given twice, also after the sink was removed, and after the journal was put back to an older copy,
         unless runs begin more often than once a second: a new one is the wall clock in seconds, and at least one above
         the sink's last. Who has the epoch may join.
+    (7) A run whose sink somebody has removed is not begun again by who comes late, while this process remembers it.
 Source: docs/internals/DESIGN.md, "Sinks"; guarantees 7 and 8.
 """
 
@@ -39,17 +40,21 @@ from .exchange import (
 )
 from .facts import RunOpened, SinkRemoved, StagesDropped
 from .orders import Orders, Unheard
-from .rights import next_owner, on_sink, whose
+from .rights import next_owner, on_sink
 from .room import Amounts, Room
+from .shares import COMMITS, SINKS, STAGES
 from .tables import Run, Tables
+
+ENDED_MAX = 1_024
+"""Runs that are remembered since somebody has removed their sink: whoever still opens them is seconds late."""
 
 
 class Runs:
     """Changes the table of runs; knows which session has opened which."""
 
     __slots__ = (
-        "_away", "_granted", "_left", "_orders", "_room", "_room_for_commits", "_room_for_stages", "_tables", "_there",
-        "leases", "sessions",
+        "_away", "_ended", "_granted", "_left", "_orders", "_room", "_room_for_commits", "_room_for_stages", "_tables",
+        "_there", "leases", "sessions",
     )  # fmt: skip
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
@@ -66,6 +71,8 @@ class Runs:
         """The sessions by sink."""
         self._away: dict[int, RunOpened] = {}
         """The sessions whose sink is about to be removed: they are there again if the journal refuses that."""
+        self._ended: dict[tuple[str, bytes], None] = {}
+        """The runs whose sink somebody has removed, by sink and incarnation, the newest last."""
         self._left: dict[str, None] = {}
         """Ephemeral sinks in the order in which the last channel of their run was closed; some may be used again."""
         self.leases: Deadlines[str] = Deadlines()
@@ -84,6 +91,10 @@ class Runs:
                 " was there for it, or the journal was put back to an older copy: write again, under a new run"
             )
             raise Refused("unknown-run", message)
+        if not event.epoch and (event.sink, event.incarnation) in self._ended:
+            raise Refused(
+                "unknown-run", f"the sink {event.sink!r} of this run was removed: write again, under a new run"
+            )
         if run is None:
             self._check_room(event.principal, now)
             run = self._tables.runs[event.sink] = Run(event.sink, is_ephemeral=event.is_ephemeral)
@@ -118,14 +129,9 @@ class Runs:
         if len(runs) >= limits.sinks_max and not self._make_room(None, now):
             message = f"this node has {len(runs)} sinks, its limit: remove some, or raise limits.sinks_max"
             raise Refused("too-many-sinks", message, sinks_max=limits.sinks_max)
-        most, tables = limits.sinks_per_principal_max, self._tables
-        if self._room.take(owner, (1, 0), tables.removed_count, now.monotonic_ns)[0] > 0:
-            return
-        if not self._make_room(owner, now):
-            message = (
-                f"{whose(owner)} has {most} sinks, its limit: remove some, or raise limits.sinks_per_principal_max"
-            )
-            raise Refused("too-many-sinks", message, sinks_max=most)
+        left, _ = self._room.take(owner, (1, 0), self._tables.removed_count, now.monotonic_ns)
+        if left <= 0 and not self._make_room(owner, now):
+            raise SINKS.refusal(owner, limits.sinks_per_principal_max)
 
     def check_room_for_stage(self, run: Run, now: Now) -> None:
         """Raise `Refused("too-many-stages")` when the node, or the sink's owner, has as many as may be."""
@@ -133,12 +139,9 @@ class Runs:
         if len(stages) >= limits.stages_max and not self._make_room(None, now, stage_count_min=1):
             message = f"{len(stages)} stages are open, and this is the limit: commit or drop some"
             raise Refused("too-many-stages", message, stages_max=limits.stages_max)
-        most = limits.stages_per_principal_max
-        if self._room_for_stages.take(owner, (1, 0), self._tables.removed_count, now.monotonic_ns)[0] > 0:
-            return
-        if not self._make_room(owner, now, stage_count_min=1):
-            message = f"{whose(owner)} has {most} open stages, its limit: commit or drop some"
-            raise Refused("too-many-stages", message, stages_max=most)
+        left, _ = self._room_for_stages.take(owner, (1, 0), self._tables.removed_count, now.monotonic_ns)
+        if left <= 0 and not self._make_room(owner, now, stage_count_min=1):
+            raise STAGES.refusal(owner, limits.stages_per_principal_max)
 
     def check_room_for_commit(self, run: Run, named_count: int, now: Now) -> None:
         """Raise `Refused("commits-too-large")` where a commit that names so many streams leaves the sink's owner with
@@ -146,13 +149,7 @@ class Runs:
         """
         wanted, removed_count = max(0, named_count - run.named_count), self._tables.removed_count
         left, _ = self._room_for_commits.take(run.owner, (wanted, 0), removed_count, now.monotonic_ns)
-        if wanted > left:
-            most = self._tables.limits.committed_streams_per_principal_max
-            message = (
-                f"the last commits of the sinks of {whose(run.owner)} would name more than {most} streams together:"
-                " remove some sinks, commit to fewer streams, or raise limits.committed_streams_per_principal_max"
-            )
-            raise Refused("commits-too-large", message, streams_max=most)
+        COMMITS.check(run.owner, wanted, left, self._tables.limits.committed_streams_per_principal_max)
 
     def _commits_left(self, owner: str) -> Amounts:
         runs = self._tables.runs.values()
@@ -317,6 +314,9 @@ class Runs:
         away = {session: self.sessions[session] for session in there if session in self._granted}
         self.apply(fact)
         self._away |= away
+        self._ended[run.sink, run.incarnation] = None
+        if len(self._ended) > ENDED_MAX:
+            del self._ended[next(iter(self._ended))]
         self._orders.append_fact(fact, _SinkRemoved(self, event, run, away), now)
 
     def gone(self, away: Mapping[int, RunOpened]) -> list[int]:
@@ -326,6 +326,7 @@ class Runs:
     def put_back(self, run: Run, away: Mapping[int, RunOpened], now: Now) -> None:
         """The journal still has the sink, which was forgotten; and these sessions of it are there."""
         still_open = self.gone(away)
+        self._ended.pop((run.sink, run.incarnation), None)
         if self._tables.runs.setdefault(run.sink, run) is not run:
             return
         self.begin_lease(run.sink, now)

@@ -1,4 +1,5 @@
-"""What the sources of each owner keep, which stay when nobody is there and are read again at each start.
+"""How much one principal may have of each thing; and what the sources of each owner keep, which stay when nobody is
+there and are read again at each start.
 
     source ──► its owner's share of the stream ──► its owner's share of the node
 
@@ -9,6 +10,84 @@ Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
+
+from veredus.kernel.errors import Refused
+
+from .rights import whose
+
+
+class Allowance(NamedTuple):
+    """Something of which one principal may have so much and no more; how that is refused."""
+
+    code: str
+    field: str
+    """Of the refusal's details: the limit."""
+    setting: str
+    """The limit among those of the settings."""
+    said: str
+    """What is the case; `{whose}` and `{most}` stand for the principal and the limit."""
+    cure: str
+    """What to do, if not to raise the limit."""
+
+    def check(self, owner: str, wanted: int, left: int, most: int) -> None:
+        """Raise `Refused` where the owner wants more than is left to it; who wants nothing is refused nothing."""
+        if wanted > max(0, left):
+            raise self.refusal(owner, most)
+
+    def refusal(self, owner: str, most: int) -> Refused:
+        """The owner may have no more than `most`."""
+        said = self.said.format(whose=whose(owner), most=most)
+        return Refused(self.code, f"{said}: {self.cure}, or raise limits.{self.setting}", **{self.field: most})
+
+
+STREAMS = Allowance(
+    "too-many-streams", "streams_max", "streams_per_principal_max",
+    "{whose} has created {most} streams, its limit", "delete some",
+)  # fmt: skip
+ATTACHED_SOURCES = Allowance(
+    "too-many-sources", "sources_max", "sources_per_principal_max",
+    "{whose} has {most} attached sources, its limit", "detach some",
+)  # fmt: skip
+SOURCES = Allowance(
+    "too-many-sources", "sources_max", "kept_sources_per_principal_max",
+    "the streams would know more than {most} sources of {whose}", "use the names of sources again, delete streams",
+)  # fmt: skip
+TOKENS = Allowance(
+    "tokens-too-large", "size_max", "tokens_size_per_principal_max",
+    "the resume tokens of the sources of {whose} would exceed {most} bytes", "write shorter tokens, delete streams",
+)  # fmt: skip
+SUBSCRIPTIONS = Allowance(
+    "too-many-subscriptions", "subscriptions_max", "subscriptions_per_principal_max",
+    "{whose} has {most} durable subscriptions, its limit", "remove some",
+)  # fmt: skip
+EPHEMERAL_SUBSCRIPTIONS = Allowance(
+    "too-many-subscriptions", "subscriptions_max", "ephemeral_subscriptions_per_principal_max",
+    "{whose} has {most} ephemeral subscriptions, its limit", "close some",
+)  # fmt: skip
+FILTERS = Allowance(
+    "filters-too-large", "size_max", "filters_size_per_principal_max",
+    "the filters of the durable subscriptions of {whose} would exceed {most} bytes",
+    "remove some, write shorter filters",
+)  # fmt: skip
+TERMS = Allowance(
+    "too-many-terms", "count_max", "filter_terms_per_principal_max",
+    "the filters of {whose} would have more than {most} terms", "end subscriptions, write shorter filters",
+)  # fmt: skip
+SINKS = Allowance(
+    "too-many-sinks", "sinks_max", "sinks_per_principal_max",
+    "{whose} has {most} sinks, its limit", "remove some",
+)  # fmt: skip
+STAGES = Allowance(
+    "too-many-stages", "stages_max", "stages_per_principal_max",
+    "{whose} has {most} open stages, its limit", "commit or drop some",
+)  # fmt: skip
+COMMITS = Allowance(
+    "commits-too-large", "streams_max", "committed_streams_per_principal_max",
+    "the last commits of the sinks of {whose} would name more than {most} streams together",
+    "remove some sinks, commit to fewer streams",
+)  # fmt: skip
 
 
 class Share:

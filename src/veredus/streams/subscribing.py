@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
@@ -375,15 +376,13 @@ class Subscribing:
     def is_given(self, stream: Stream) -> bool:
         """Whether a stream bears the mark of one that may be another node's by now, or is about to."""
         coming = (name for stream_id, _, name in self.opening if stream_id == stream.stream_id)
-        return GIVEN in (name for _, name in stream.subscriptions) or GIVEN in coming
+        return GIVEN in map(itemgetter(1), stream.subscriptions) or GIVEN in coming
 
     def end_stream(self, stream: Stream) -> None:
         """The stream was deleted: everybody who hung on it is told."""
         for flow in list(stream.flows.values()):
             self.feeding.drop(flow.session)
             self._orders.refuse(flow.session, "stream-deleted", f"stream {stream.name!r} was deleted")
-        for subscription in stream.subscriptions.values():
-            self._cursors.drop(subscription)
 
 
 def _from_us(event: SubscribeRequested) -> int:

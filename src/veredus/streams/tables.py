@@ -17,8 +17,8 @@ from .facts import Contents, StreamConfig
 from .listing import InOrder
 from .places import Places
 from .removed import Removed, lives_in
-from .rights import Rights, whose
-from .shares import Shares
+from .rights import Rights
+from .shares import SOURCES, TOKENS, Shares
 from .stream import Stream
 from .tail import TailBudget
 
@@ -244,20 +244,9 @@ class Tables:
         Its code is `too-many-sources` or `tokens-too-large`.
         """
         share, limits = self.shares.of(owner), self.limits
-        if count > 0 and share.count + count > limits.kept_sources_per_principal_max:
-            most = limits.kept_sources_per_principal_max
-            message = (
-                f"the streams know {share.count} sources of {whose(owner)}, and the limit is {most}: use the names of"
-                " sources again, delete streams, or raise limits.kept_sources_per_principal_max"
-            )
-            raise Refused("too-many-sources", message, sources_max=most)
-        if size > 0 and share.size + size > limits.tokens_size_per_principal_max:
-            most = limits.tokens_size_per_principal_max
-            message = (
-                f"the resume tokens of the sources of {whose(owner)} would exceed {most} bytes: write shorter tokens,"
-                " delete streams, or raise limits.tokens_size_per_principal_max"
-            )
-            raise Refused("tokens-too-large", message, size_max=most)
+        most, size_max = limits.kept_sources_per_principal_max, limits.tokens_size_per_principal_max
+        SOURCES.check(owner, count, most - share.count, most)
+        TOKENS.check(owner, size, size_max - share.size, size_max)
 
     def existing(self, name: str) -> Stream:
         """The stream of this name. Raises `Refused("unknown-stream")`."""
