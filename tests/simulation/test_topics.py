@@ -17,7 +17,8 @@ from veredus.sim import campaign
 from veredus.sim.dice import Dice
 from veredus.sim.running import run_seed
 from veredus.sim.topics_leanings import Busy, Hasty, Leaning, drawn_leaning
-from veredus.sim.topics_told import ASKED, LEAVING, Seat, Told, judge
+from veredus.sim.topics_seats import Seat
+from veredus.sim.topics_told import ASKED, LEAVING, Told, judge
 from veredus.sim.topology import DRAWN, topology_of
 from veredus.sim.witnesses import EVENTS
 from veredus.sim.workloads import Part
