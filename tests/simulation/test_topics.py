@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from veredus.protocols.topics import keeping, placing
+from veredus.protocols.topics import keeping, merged
 from veredus.protocols.topics.desk import AdminThen
 from veredus.protocols.topics.server import Server
 from veredus.protocols.topics.transfer import Row
@@ -193,7 +193,7 @@ def weave_nothing(plant: pytest.MonkeyPatch) -> None:
 
 
 def place_everybody_at_the_end(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(placing.Times, "before", lambda *_: ((0, 1 << 62),))
+    plant.setattr(merged.Times, "before", lambda *_: ((0, 1 << 62),))
 
 
 @pytest.mark.parametrize("plant_bug", [look_for_no_twins, weave_nothing, place_everybody_at_the_end])

@@ -73,11 +73,11 @@ def test_of_what_is_held_back_the_newest_comes_once_the_one_before_is_answered_o
     assert scene.sent[2:] == [(4, b"4"), (5, b"5")]
 
 
-def test_in_half_of_all_worlds_announcements_go_as_they_come_and_elsewhere_in_every_way() -> None:
+def test_in_most_worlds_announcements_go_as_they_come_and_elsewhere_in_every_way() -> None:
     tempers = [drawn_temper(Die(seed), SECOND) for seed in range(1000)]
     drawn: Counter[str] = Counter()
     for temper in tempers:
         drawn.update(kind for kind in ("loses", "delays", "holds") if getattr(temper, kind))
         drawn["none"] += temper == HeraldTemper()
-    assert 400 < drawn["none"] < 600
-    assert min(drawn.values()) > 100
+    assert 600 < drawn["none"] < 800
+    assert min(drawn.values()) > 70

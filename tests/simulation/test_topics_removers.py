@@ -2,18 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
-from veredus.protocols.topics.giving import Giving
-from veredus.sim.running import run_seed
 from veredus.sim.topics_seats import IN_HAND_MAX_NS
 from veredus.sim.topics_told import ASKED, LEAVING, Told, judge
-from veredus.sim.topology import DRAWN
 from veredus.sim.world import Clock, Violation, World
 
-TOPICS = replace(DRAWN, scene="topics")
 TOPIC, SERVER, CLIENT = "topic-1", "server-1", "client-1"
 FIRST, SECOND = b"client-2|1", b"client-2|2"
 
@@ -115,8 +109,3 @@ def test_who_has_left_what_is_removed_may_get_too_much() -> None:
         if is_removed:
             scene.remove()
         assert scene.seat.is_in_doubt is is_removed
-
-
-def test_a_giver_that_takes_what_was_made_anew_for_what_it_was_giving_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Giving, "_is_of", lambda *_: True)
-    assert run_seed(148, TOPICS).violation.startswith("progress")

@@ -31,8 +31,8 @@ class HeraldTemper(NamedTuple):
 
 
 def drawn_temper(die: Die, period_ns: int) -> HeraldTemper:
-    """In half of all worlds all announcements go as they come."""
-    if die.chance(0.5):
+    """In seven of ten worlds all announcements go as they come."""
+    if die.chance(0.7):
         return HeraldTemper()
     return HeraldTemper(
         loses=die.uniform(0.1, 0.9) if die.chance(0.4) else 0.0,
