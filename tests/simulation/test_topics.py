@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from veredus.protocols.topics import keeping, placing
+from veredus.protocols.topics import keeping, merged
 from veredus.protocols.topics.desk import AdminThen
 from veredus.protocols.topics.server import Server
 from veredus.protocols.topics.transfer import Row
@@ -17,7 +17,8 @@ from veredus.sim import campaign
 from veredus.sim.dice import Dice
 from veredus.sim.running import run_seed
 from veredus.sim.topics_leanings import Busy, Hasty, Leaning, drawn_leaning
-from veredus.sim.topics_told import ASKED, LEAVING, Seat, Told, judge
+from veredus.sim.topics_seats import Seat
+from veredus.sim.topics_told import ASKED, LEAVING, Told, judge
 from veredus.sim.topology import DRAWN, topology_of
 from veredus.sim.witnesses import EVENTS
 from veredus.sim.workloads import Part
@@ -192,7 +193,7 @@ def weave_nothing(plant: pytest.MonkeyPatch) -> None:
 
 
 def place_everybody_at_the_end(plant: pytest.MonkeyPatch) -> None:
-    plant.setattr(placing.Times, "before", lambda *_: ((0, 1 << 62),))
+    plant.setattr(merged.Times, "before", lambda *_: ((0, 1 << 62),))
 
 
 @pytest.mark.parametrize("plant_bug", [look_for_no_twins, weave_nothing, place_everybody_at_the_end])

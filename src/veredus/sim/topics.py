@@ -42,11 +42,13 @@ from .nemesis import Nemesis, Victim
 from .network import Network
 from .partitions import Parts
 from .ranges import Ranges, time_ns
+from .topics_heralds import drawn_temper as drawn_heralds
 from .topics_hosts import ProxyPlayer, TopicsMachine
 from .topics_leanings import drawn_leaning
 from .topics_natives import Reader, Sensor
 from .topics_page_people import PageClient
 from .topics_people import Client, drawn_temper
+from .topics_removers import TopicRemover
 from .topics_told import DRIFT_MAX, Told, judge
 from .topics_trimmers import TopicTrimmer
 from .topology import Topology
@@ -207,17 +209,14 @@ class TopicsScene:
             faults = [fault for fault in faults if fault not in STEPS]
         self.sensors = self._drawn_sensors(world.dice.die("sensors"), servers)
         self.trimmers = self._drawn_trimmers(world.dice.die("trimmers"), servers)
+        self._removed = self._drawn_removed(world.dice.die("removers"), servers)
         natives = frozenset(self._natives)
         self.machines = [self._machine(name, proxies, natives) for name in servers]
-        listed = tuple(servers) if world.dice.die("proxies-list").chance(0.5) else ()
-        settings = [ProxySettings(name, learning_ns=self._period_ns * 6 // 5, servers=listed) for name in proxies]
-        strange = world.dice.die("page-proxies")
-        self.proxies = [
-            ProxyPlayer(world, self.network, proxy, self.told, proxy is settings[-1], strange.chance(PAGE_SHARE))
-            for proxy in settings
-        ]
+        self._draw_heralds(world.dice.die("heralds"))
+        self.proxies = self._drawn_proxies(proxies, servers)
         clients = [f"client-{n}" for n in range(1, self._count("clients", die, 2, 5) + 1)]
         self.clients = self._drawn_clients(world.dice.die("paged"), clients, proxies)
+        self.removers = self._removers()
         self.trapper = Trapper(world, self.machines)
         self._has_trapper = world.dice.die("has/trapper").chance(0.6) and bool({"kill", "startle"} & set(faults))
         self._has_trapper &= self.trapper.name not in part.without
@@ -251,6 +250,7 @@ class TopicsScene:
     def _natives(self) -> list[str]:
         """Of those who use the other listener."""
         own = [sensor.name for sensor in self.sensors] + [trimmer.name for trimmer in self.trimmers]
+        own += [name for name, _, _ in self._removed if name not in self._part.without]
         return own + [f"reader-{topic}" for topic in self.topics]
 
     def _drawn_network(self, die: Die) -> networks.NetworkTemper:
@@ -346,6 +346,43 @@ class TopicsScene:
             for number, (topic, server) in enumerate(places, 1)
         ]
 
+    def _drawn_removed(self, die: Die, servers: Sequence[str]) -> list[tuple[str, str, str]]:
+        """In one world of four where nobody trims, somebody removes each topic at some servers: who, which, where."""
+        if self._bulk or self.trimmers or not die.chance(0.25):
+            return []
+        places = [(topic, server) for topic in self.topics for server in servers if die.chance(0.7)]
+        return [(f"remover-{number}", topic, server) for number, (topic, server) in enumerate(places, 1)]
+
+    def _drawn_proxies(self, names: Sequence[str], servers: Sequence[str]) -> list[ProxyPlayer]:
+        """In half of all worlds they list the servers; some are written from the page."""
+        dice = self.world.dice
+        listed = tuple(servers) if dice.die("proxies-list").chance(0.5) else ()
+        settings = [ProxySettings(name, learning_ns=self._period_ns * 6 // 5, servers=listed) for name in names]
+        strange = dice.die("page-proxies")
+        proxies = [
+            ProxyPlayer(
+                self.world, self.network, proxy, self.told, proxy is settings[-1], strange.chance(PAGE_SHARE)
+            )
+            for proxy in settings
+        ]  # fmt: skip
+        self.told.may_forget = not listed or bool(self.told.of_page)
+        return proxies
+
+    def _removers(self) -> list[TopicRemover]:
+        machines = {machine.name: machine for machine in self.machines}
+        return [
+            TopicRemover(self.world, self.network, name, machines[server], topic, self.told)
+            for name, topic, server in self._removed
+            if name not in self._part.without
+        ]
+
+    def _draw_heralds(self, die: Die) -> None:
+        """How what servers announce fares."""
+        heralds = drawn_heralds(die, self._period_ns)
+        self.told.may_hear_late = heralds.delays > 0
+        for machine in self.machines:
+            machine.heralds = heralds
+
     # ── phases ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def run(self) -> None:
@@ -369,8 +406,8 @@ class TopicsScene:
             late = []
         for begin in [client.start for client in self.clients] + late:
             world.after(die.spread(MILLISECOND, SECOND), begin)
-        for trimmer in self.trimmers:
-            trimmer.start()
+        for party in (*self.trimmers, *self.removers):
+            party.start()
         self.nemesis.begin()
         if self._has_trapper:
             self.trapper.start()
@@ -379,8 +416,12 @@ class TopicsScene:
         world.run(world.now_ns + self.safety_ns + SECOND)
         self.trapper.rest()
         self.staller.is_resting = True
+        for machine in self.machines:
+            machine.let_announce()
         for trimmer in self.trimmers:
             trimmer.is_resting = True
+        for remover in self.removers:
+            remover.is_resting = True
         for sensor in self.sensors:
             sensor.rest()
         for client in self.clients:

@@ -21,6 +21,7 @@ from .partitions import party_of
 from .peers import Peer
 from .players import P, Player
 from .ports import PlainDoor
+from .topics_heralds import Herald, HeraldTemper
 from .topics_lines import Front, Lines
 from .topics_page_proxy import PageProxy
 from .topics_told import Told
@@ -65,13 +66,19 @@ class TopicsMachine(Machine):
         self.front: Front | None = None
         self.trap: str = ""
         """When it asks or answers something of this kind, it is killed a few orders later."""
+        self.heralds = HeraldTemper()
+        """How its announcements fare."""
+        self.on_steps: list[Callable[[str], None]] = []
+        """Told of each part of a TRANSFER that it asks or answers, like `trap`."""
         self._settings_of_server = server
         self._told = told
         self._natives = natives
         self._lines: Lines | None = None
+        self._herald: Herald | None = None
         self._front_link = 0
         self._ids = world.dice.die(f"incarnations/{self.name}")
         self._trap_die = world.dice.die(f"trap/{self.name}")
+        self._herald_die = world.dice.die(f"herald/{self.name}")
 
     def _open_door(self, event: LinkOpened) -> LinkEngine:
         if event.door != "topics":
@@ -91,9 +98,11 @@ class TopicsMachine(Machine):
 
         def answered(token: int, data: bytes) -> None:
             if life == self._life:
+                herald.answered(token)
                 self.post(Answered(token, data, link))
 
-        self._lines = Lines(self.world, self._network, self.name, self.gate, answered)
+        lines = self._lines = Lines(self.world, self._network, self.name, self.gate, answered)
+        herald = self._herald = Herald(self.world, self._herald_die, self.heralds, lines.ask)
         self.post(LinkOpened(link, "topics", self.name))
 
     @property
@@ -130,7 +139,9 @@ class TopicsMachine(Machine):
                     asked = self.front.answer(effect)
                     self._spring("answers", asked)
             case Ask(address, token, data):
-                if self._lines is not None:
+                if self._herald is not None and data.startswith(b"PERIODIC "):
+                    self._herald.announce(address, token, data)
+                elif self._lines is not None:
                     self._told.asks(self.name, address, data, self.clock)
                     self._lines.ask(address, token, data)
                     self._spring("asks", data)
@@ -144,8 +155,19 @@ class TopicsMachine(Machine):
         super()._note(level, event, fields)
         self._told.noted(self.name, event, fields)
 
+    def let_announce(self) -> None:
+        """What it announces is told at once from now on."""
+        self.heralds = HeraldTemper()
+        if self._herald is not None:
+            self._herald.rest()
+
     def _spring(self, verb: str, data: bytes) -> None:
-        if self.trap and data.startswith(b"TRANSFER ") and self.trap == f"{verb} {kind_of(data)}":
+        if not data.startswith(b"TRANSFER "):
+            return
+        step = f"{verb} {kind_of(data)}"
+        for see in self.on_steps:
+            see(step)
+        if self.trap == step:
             self.world.counts["fault.trap"] += 1
             self.trap = ""
             die, life = self._trap_die, self._life
@@ -191,7 +213,9 @@ class TopicsMachine(Machine):
             self.front.end()
         if self._lines is not None:
             self._lines.close()
-        self.server = self.front = self._lines = None
+        if self._herald is not None:
+            self._herald.is_open = False
+        self.server = self.front = self._lines = self._herald = None
         super()._end(what, end_disk)
 
     @property

@@ -21,8 +21,9 @@ from .peers import Peer
 from .topics_hosts import Solo
 from .topics_lines import Lines
 from .topics_page_codec import Said
-from .topics_people import STEP_MAX_NS, STEP_MIN_NS, ClientTemper
-from .topics_told import ASKED, LEAVING, Seat, Told
+from .topics_people import FORGETS, STEP_MAX_NS, STEP_MIN_NS, ClientTemper
+from .topics_seats import Seat
+from .topics_told import ASKED, LEAVING, Told
 from .world import MILLISECOND, Violation, World
 
 ANSWER_NS, RETRIES_MAX = 100 * MILLISECOND, 3
@@ -170,6 +171,8 @@ class PageProcess(Peer):
                 raise Violation("get", f"{client.name} got {said.body!r} under the id {said.message_id!r} once more")
             kept = kept._replace(last_get_id=said.message_id, got=(said.message_id, said.body))
             yield Keep(seat.topic, kept)
+        elif said.status == page.UNAVAILABLE and said.message_id and client.die.chance(FORGETS) and told.forgets(seat):
+            yield Keep(seat.topic, kept._replace(last_get_id=page.NOTHING_GOT))
         return said
 
     # ── how it does it ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -25,13 +25,16 @@ from .network import Network
 from .peers import Peer
 from .topics_hosts import Solo
 from .topics_lines import Lines
-from .topics_told import ASKED, LEAVING, PutTold, Seat, Told
+from .topics_seats import PutTold, Seat
+from .topics_told import ASKED, LEAVING, Told
 from .world import MICROSECOND, MILLISECOND, SECOND, Violation, World
 
 STEP_MIN_NS, STEP_MAX_NS = 20 * MICROSECOND, 5 * MILLISECOND
 """How long half a save takes."""
 AT_ONCE_MAX = 8
 """How many messages are put or got at once at most."""
+FORGETS = 0.1
+"""How often whoever is told that nobody knows the message which it had last forgets that, where a topic was removed."""
 INTERRUPTED_MAX_NS, AWAY_MAX_NS = 50 * MILLISECOND, 3 * SECOND
 """How soon whoever is interrupted is killed, and for how long it stays away, at most."""
 
@@ -248,6 +251,9 @@ class ClientProcess(Peer):
             except Refused as error:
                 raise Violation("get", f"{self.client.name}: {error.message}") from error
             yield Save(seat.topic, state)
+        elif status.status == StatusWord.SERVER_UNAVAILABLE and status.message_id:
+            if self.client.die.chance(FORGETS) and told.forgets(seat):
+                yield Save(seat.topic, cs.forget_last(state))
         elif (missed := cs.end_missed(state, status)) != state:
             yield Save(seat.topic, missed)
         return status

@@ -25,85 +25,24 @@ Source: seed 000, section 2.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 
+from veredus.protocols.topics.getting import GAP_TOLD_MAX
 from veredus.protocols.topics.many import unpack
 from veredus.protocols.topics.messages import Status, StatusWord, Transfer, decode_message
 from veredus.protocols.topics.transfer import End, RowsPart, decode_part
 from veredus.protocols.topics.words import NO_MESSAGE_ID
 
 from .topics_missed import Missed
-from .world import MILLISECOND, SECOND, Clock, Violation, World
+from .topics_removed import Removals
+from .topics_seats import ANSWERED_MAX_NS, PutTold, Route, Seat
+from .world import MILLISECOND, Clock, Violation, World
 
 DRIFT_MAX = 1e-5
 """How much faster or slower than true time the clocks of servers run here at most."""
-ANSWERED_MAX_NS = 2 * SECOND
-"""How long after it was given an answer may come, at most: a proxy answers a copy with what it was answered before."""
 ASKED, LEAVING = b"SUBSCRIBE", b"UNSUBSCRIBE"
-
-
-@dataclass(slots=True)
-class Route:
-    """By which one life of a proxy a put went, and who took it."""
-
-    proxy: str
-    life: int
-    """When it began."""
-    server: str
-    is_claimed: bool
-    """Whether the server had said by then, and since it has the topic, that it has it: what it said of one that it had
-    before may be followed by what it said when it had none, and then a proxy asks another one."""
-
-
-@dataclass(slots=True)
-class PutTold:
-    """What is known of a message that somebody put, or published to the stream by another listener."""
-
-    topic: str
-    who: str
-    number: int
-    begun_ns: int
-    told_ns: int = 0
-    """When it was said to be taken; 0 for not yet."""
-    asked_ns: int = 0
-    """When a server was asked last for it: copies that were late count, where another server has the topic too."""
-    servers: dict[str, None] = field(default_factory=dict)
-    """Which ones were asked for it."""
-    talk_count: int = 0
-    route: Route | None = None
-    stream: bytes = b""
-    """The incarnation of one server's stream to which it was published by another listener; of a put there is none."""
-
-    @property
-    def may_be_twin(self) -> bool:
-        """Whether several servers may have it."""
-        return len(self.servers) > 1
-
-
-@dataclass(slots=True)
-class Seat:
-    """A client on a topic."""
-
-    client: str
-    topic: str
-    wish: bytes = b""
-    """What it asked for last."""
-    asked_ns: int | None = None
-    """When it first asked for the subscription that it may have."""
-    told_ns: int | None = None
-    """When it was first told that it has it."""
-    has_left: bool = False
-    was_sure: bool = False
-    """Whether it was subscribed for sure when it asked to be so no longer."""
-    is_in_doubt: bool = False
-    undone_ns: int = -1
-    """Until when what came late, and had no number, may have ended the subscription."""
-    got: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    """In the order in which it got them; when it asked for each, and when it had it."""
-    gets_ns: int = 0
-    """When it asked for what it gets."""
 
 
 class Told:
@@ -121,11 +60,16 @@ class Told:
         """Which servers have a topic, as far as anybody can know, and since when."""
         self.may_step = False
         """Whether clocks are stepped here: then a merge may give too much, or lose one."""
+        self.may_forget = True
+        """Whether proxies do not know all servers, and so cannot find out that nobody knows an id."""
+        self.may_hear_late = False
+        """Whether a proxy may hear of a server what is older than what it has heard."""
         self.merge_count = 0
         """How often a giver asked its keeper to take all over; whether it did, it may not have lived to note."""
         self.of_page: set[str] = set()
         """Proxies written from the page: they go to the lowest server that claims a topic, at once."""
         self.missed = Missed()
+        self.removals = Removals()
         self.is_order_lost = False
         """Whether a merge could not weave all that it should have."""
         self._conflicts: dict[str, list[tuple[int, int]]] = {topic: [] for topic in topics}
@@ -136,6 +80,8 @@ class Told:
         """What servers have in hand that makes or ends a subscription and has no number, by server and peer."""
         self._claims: dict[str, dict[str, dict[str, int]]] = {}
         """The topics of which each proxy was told by servers, in its present life, and when."""
+        self._tellings: Counter[tuple[str, str]] = Counter()
+        """How often servers have told a client that messages are gone, by the id."""
         self._lives: dict[str, int] = {}
         """When the present life of each proxy began: what was asked of the one before may have gone elsewhere."""
 
@@ -182,8 +128,15 @@ class Told:
         late = self._open.pop((owner, peer), None)
         if late is not None:
             self._undo(*late)
-        if not isinstance(decode_message(answer), Status):
+        status = decode_message(answer)
+        if not isinstance(status, Status):
             raise Violation("answered", f"{owner} answers {asked[:60]!r} with {answer[:60]!r}, which is no STATUS")
+        if owner in self.servers and status.status == StatusWord.INTERNAL_ERROR and status.message_id:
+            _, client, topic = asked.partition(b"\r\n\r\n")[0].decode().split()[:3]
+            self._tellings[client, status.message_id] += 1
+            # Whoever does not name it is told no more, however many of the answers are lost.
+            if self._tellings[client, status.message_id] >= GAP_TOLD_MAX:
+                self.missed.tell(client, topic, status.message_id)
 
     def gone(self, owner: str) -> None:
         """A process is gone, with what it had in hand."""
@@ -219,6 +172,21 @@ class Told:
             del places[server]
             if len(places) == 1:
                 spans[-1] = (spans[-1][0], now_ns)
+            if self.removals.may_be(server, topic):
+                self._remove(topic, server)
+
+    def _remove(self, topic: str, server: str) -> None:
+        """What a server had of a topic may be gone, with its subscriptions and all that it knew of who had left."""
+        now_ns = self.world.now_ns
+        self.count("removed")
+        self.removals.topics[topic] = None
+        for put in self.puts.values():
+            if put.topic == topic and (server in put.servers or put.stream or (server, topic) in self.removals.kept):
+                put.removed_ns = put.removed_ns or now_ns
+        for seat in [seat for seat in self.seats.values() if seat.topic == topic]:
+            seat.told_ns, seat.undone_ns, seat.was_sure = None, now_ns, False
+            if seat.has_left or seat.wish == LEAVING:
+                self._doubt(seat, "has left a topic that is removed, which nobody remembers")
 
     def has_conflict(self, topic: str, since_ns: int) -> bool:
         """Whether several servers had a topic at any time since then."""
@@ -242,6 +210,7 @@ class Told:
         assert isinstance(message, Transfer)
         part = decode_part(message)
         self.merge_count += isinstance(part, End)
+        self.removals.kept[keeper, message.topic] = None
         if isinstance(part, End | RowsPart):
             # A row was put when its own part says it was at the latest.
             low_us, high_us = part.offset_us
@@ -306,6 +275,8 @@ class Told:
             raise Violation("left", f"{said}, and told by {proxy} that it is not")
         if not is_done and places and server not in places:
             self._doubt(seat, f"is told that it is not subscribed by {server}, which has not the topic")
+        if not is_done and seat.topic in self.removals.topics:
+            self._doubt(seat, "is told that it is not subscribed to what was removed, which nobody remembers")
         if self.has_conflict(seat.topic, begun_ns):
             self._doubt(seat, "leaves while several have the topic")
         seat.asked_ns, seat.has_left = None, True
@@ -336,7 +307,8 @@ class Told:
         if not put.told_ns:
             put.told_ns = self.world.now_ns
             self.count("puts")
-            if proxy and proxy not in self.of_page and self._lives[proxy] <= put.begun_ns:
+            is_known = proxy and proxy not in self.of_page and not self.may_hear_late
+            if is_known and self._lives[proxy] <= put.begun_ns:
                 heard_ns = self._claims[proxy].get(server, {}).get(put.topic, -1)
                 is_claimed = heard_ns >= self.places[put.topic].get(server, 0)
                 put.route = Route(proxy, self._lives[proxy], server, is_claimed)
@@ -350,8 +322,8 @@ class Told:
         if message_id == NO_MESSAGE_ID:
             raise Violation("get", f"{seat.client} got a message with the id {message_id}")
         # Of a put that two servers took, no keeper finds the twin that was trimmed at the giver.
-        is_trimmed = body in self.missed.trimmed and put.may_be_twin
-        if body in seat.got and not (seat.is_in_doubt or self.is_excused or is_trimmed):
+        may_come = put.may_be_anew or body in seat.forgotten or (body in self.missed.trimmed and put.may_be_twin)
+        if body in seat.got and not (seat.is_in_doubt or self.is_excused or may_come):
             raise Violation("get", f"{seat.client} got {body!r} twice, now as {message_id}")
         seat.got[body] = seat.gets_ns, self.world.now_ns
         if seat.is_in_doubt:
@@ -365,6 +337,12 @@ class Told:
             early_ms = (seat.asked_ns - put_ns) / MILLISECOND
             told = f"{seat.client} got {body!r}, which was put {early_ms:.1f} ms before it subscribed to {seat.topic}"
             raise Violation("subscribe", told)
+
+    def forgets(self, seat: Seat) -> bool:
+        """Whether a client may forget what it had last, since no server knows it any more; then it does."""
+        if self.may_forget and seat.topic in self.removals.topics:
+            seat.forgotten = tuple(seat.got)
+        return bool(seat.forgotten)
 
     def answers(self, seat: Seat, asked: str, word: str, text: bytes, message_id: str = "") -> None:
         """A client was answered: what is refused was wrong, and nobody here says anything wrong."""
@@ -397,7 +375,7 @@ def _judge_stream(told: Told, topic: str, rows: Sequence[bytes]) -> None:
             raise Violation("put", f"{body!r} stands in {topic}, and nobody put it there")
         there[body] = None
     lost = [body for body, put in told.puts.items() if put.topic == topic and put.told_ns and body not in there]
-    lost = [body for body in lost if body not in told.missed.trimmed]
+    lost = [body for body in lost if body not in told.missed.trimmed and not told.puts[body].removed_ns]
     if lost:
         raise Violation("put", f"{len(lost)} that were told to be taken are not in {topic}: {lost[:5]}")
 
@@ -443,7 +421,7 @@ def _judge_weave(told: Told, seat: Seat) -> None:
     last: dict[str, tuple[PutTold, int, int]] = {}
     for body, (asked_ns, got_ns) in seat.got.items():
         put = told.puts[body]
-        if put.stream:
+        if put.stream or put.may_be_anew:
             continue
         second, second_asked_ns, second_got_ns = last.setdefault(put.who, (put, asked_ns, got_ns))
         if put.number >= second.number:
@@ -458,6 +436,8 @@ def _judge_weave(told: Told, seat: Seat) -> None:
 
 
 def _is_ordered(told: Told, first: PutTold, second: PutTold, is_stream: bool) -> bool:
+    if first.may_be_anew or second.may_be_anew:
+        return False
     if first.stream and is_stream:
         return len(told.servers) <= 2 or first.stream == second.stream
     if not first.told_ns or not second.told_ns or first.told_ns > second.begun_ns:

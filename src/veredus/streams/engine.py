@@ -103,8 +103,7 @@ class StreamsEngine:
         self._committing = Committing(self.tables, self._orders, self._publishing, moving, self._runs)
         self._administration = Administration(
             self.tables, self._orders, self._creating, self._publishing, self._subscribing, self._runs,
-            Wishes(self._orders, self._cursors, self._subscribing, self.tables.departures), self._leases,
-            self.remains,
+            Wishes(self._orders, self._cursors, self._subscribing, self.tables), self._leases, self.remains,
         )  # fmt: skip
         self._replay = Replay(self.tables, self._orders, self._creating, self._committing, self._runs)
 

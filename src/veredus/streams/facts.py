@@ -248,6 +248,11 @@ class SubscriptionRenewed(msgspec.Struct, frozen=True, tag="renew"):
     name: str
     renewed_us: int
     wish: int = 0
+    left: int = 0
+    """The number by which its subscriber had left, where it was from before that: it begins anew behind `head`, but
+    what it has received stays received; 0 where it goes on.
+    """
+    head: int = 0
 
 
 class SubscriptionTold(msgspec.Struct, frozen=True, tag="told"):

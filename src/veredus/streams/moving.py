@@ -14,7 +14,7 @@ from veredus.kernel.errors import Refused
 
 from .cursors import Cursors
 from .exchange import CommitRequested, CursorMove, Fence, Place
-from .facts import CursorMoved, Origin
+from .facts import CursorMoved, Origin, SubscriptionRenewed
 from .orders import Orders
 from .ranges import cursor_of
 from .rights import SUBSCRIBE, on_stream
@@ -104,6 +104,14 @@ def apply_move(tables: Tables, stream: Stream, move: CursorMoved) -> None:
         # There may have been a crash since: behind the next one it would not be known.
         known.note_maybe_pushed(stream.head_durable)
         known.move(move, unsettled_max)
+
+
+def apply_renewal(tables: Tables, stream: Stream, known: Subscription, fact: SubscriptionRenewed) -> None:
+    """A subscription was asked for again, and begins anew where it was left, live or in a replay."""
+    if fact.left:
+        tables.departures.note(stream, fact.subscriber, fact.name, fact.renewed_us, fact.left, known.owner)
+        known.note_maybe_pushed(stream.head_durable)
+    known.renew(fact, tables.limits.unsettled_max)
 
 
 def _note_left(tables: Tables, stream: Stream, move: CursorMoved) -> None:

@@ -41,7 +41,7 @@ from .facts import (
     decode_fact,
 )
 from .feeding import Change
-from .moving import apply_move
+from .moving import apply_move, apply_renewal
 from .orders import Orders
 from .publishing import record_batch
 from .runs import Runs
@@ -285,7 +285,7 @@ class Replay:
                 self._pass(stream, fact)
                 known.apply_settled(fact, self._tables.limits.unsettled_max)
             case SubscriptionRenewed() if known is not None:
-                known.renew(fact)
+                apply_renewal(self._tables, stream, known, fact)
             case SubscriptionTold() if known is not None:
                 known.tell(fact)
             case SubscriptionRemoved(_, subscriber, name, removed_us, wish, principal):

@@ -263,8 +263,20 @@ class Subscription:
             unsettled_max,
         )
 
-    def renew(self, fact: SubscriptionRenewed) -> None:
-        """It was asked for again."""
+    def renew(self, fact: SubscriptionRenewed, unsettled_max: int) -> None:
+        """It was asked for again; by who had left since, it begins anew, and whoever was attached is gone."""
+        if fact.left:
+            undone = without(((self.start, fact.head),), ((0, self.floor), *self.settled_ranges()))
+            unwanted, start = joined((*self.unwanted, *undone)), self.start
+            if len(unwanted) > unsettled_max:
+                unwanted, start = (), fact.head + 1
+            self.move(
+                CursorMoved(
+                    self.stream_id, self.subscriber, self.name, fact.renewed_us, start, fact.head, fact.head + 1, (),
+                    self.origins, unwanted=unwanted,
+                ),
+                unsettled_max,
+            )  # fmt: skip
         self.renewed_us, self.wish = max(self.renewed_us, fact.renewed_us), max(self.wish, fact.wish)
 
     def tell(self, fact: SubscriptionTold) -> None:

@@ -1,14 +1,15 @@
 """What somebody wishes of a durable subscription that may be there already: to have it still, or to have it no longer.
 
     renew    there ──► asked for again, at this time                       not there ──► unknown-subscription
-             there, from before its subscriber left ──► gone
+             there, from before its subscriber left ──► begun anew, its owner is told
     remove   there ──► gone, its owner is told                             not there ──► unknown-subscription
 
 A wish may have a number, which grows with each wish of one subscriber. Wishes travel by several ways, and a copy of one
 may come behind those that followed: it is refused, and does nothing. That holds where the subscription is not there as
 well: whoever wished to be without it is not given it by an older wish; but nobody wishes so for another principal.
 Where it was left may not be where a late copy came to; therefore whoever asks for it again may say when it left last,
-and is not given what is from before that.
+and is not given what is from before that. What it was given all the same stays received: a merge with where it was
+asked for again would give it once more.
 
 Invariants
     (1) Whoever is answered is answered when the journal has it.
@@ -23,17 +24,20 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
 
+from msgspec import structs
+
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
 from .cursors import Cursors
-from .departures import Departures
 from .exchange import AdminRequested, Durability
 from .facts import SubscriptionRemoved, SubscriptionRenewed
+from .moving import apply_renewal
 from .orders import Orders, Then
 from .stream import NEVER_LEFT, Stream, outdated
 from .subscribing import Subscribing
 from .subscription import Subscription
+from .tables import Tables
 
 Key: TypeAlias = tuple[str, str]
 
@@ -41,13 +45,13 @@ Key: TypeAlias = tuple[str, str]
 class Wishes:
     """Renews and removes durable subscriptions."""
 
-    __slots__ = ("_cursors", "_departures", "_orders", "_subscribing")
+    __slots__ = ("_cursors", "_orders", "_subscribing", "_tables")
 
-    def __init__(self, orders: Orders, cursors: Cursors, subscribing: Subscribing, departures: Departures) -> None:
+    def __init__(self, orders: Orders, cursors: Cursors, subscribing: Subscribing, tables: Tables) -> None:
         self._orders = orders
         self._cursors = cursors
         self._subscribing = subscribing
-        self._departures = departures
+        self._tables = tables
 
     def renew(
         self,
@@ -61,7 +65,7 @@ class Wishes:
     ) -> None:
         """Journal that it is asked for again, then call `then` with True.
 
-        With False where a wish below `left`, by which its subscriber left, had asked for it: that one is removed.
+        With False where a wish below `left`, by which its subscriber left, had asked for it: it begins anew.
         Raises `Refused` where it is not there, or outdated.
         """
         subscription = stream.subscriptions.get(key)
@@ -69,25 +73,28 @@ class Wishes:
             stream.check_wish(key, wish, event.principal)
             raise _unknown(stream, key)
         asked = _Wish(self, event, stream, key, wish, partial(then, True))
-        outlived = _Wish(self, event, stream, key, left, partial(then, False))
-        self._subscribing.feeding.in_turn(subscription, partial(self._renew, asked, outlived), now)
+        outlived = _Wish(self, event, stream, key, wish, partial(then, False))
+        self._subscribing.feeding.in_turn(subscription, partial(self._renew, asked, outlived, left), now)
 
-    def _renew(self, asked: _Wish, outlived: _Wish, now: Now) -> None:
+    def _renew(self, asked: _Wish, outlived: _Wish, left: int, now: Now) -> None:
         subscription = asked.stream.subscriptions.get(asked.key)
         if subscription is None:
             self._refuse(asked, _unknown(asked.stream, asked.key))
         elif asked.wish and asked.wish < subscription.wish:
             self._refuse(asked, outdated(asked.key, asked.wish, subscription.wish))
-        elif 0 < subscription.wish < outlived.wish:
-            self._remove(outlived, now)
         else:
             fact = SubscriptionRenewed(asked.stream.stream_id, *asked.key, now.wall_us, asked.wish)
+            if 0 < subscription.wish < left:
+                asked, fact = outlived, structs.replace(fact, left=left, head=asked.stream.head_durable)
             self._subscribing.feeding.change(subscription, fact, _Renewed(asked, subscription, fact), now)
 
     def renewed(self, renewal: _Renewed, now: Now) -> None:
         """It is in the journal."""
-        renewal.subscription.renew(renewal.fact)
-        renewal.asked.then()
+        asked, subscription = renewal.asked, renewal.subscription
+        if renewal.fact.left:
+            self._tell_owner(subscription)
+        apply_renewal(self._tables, asked.stream, subscription, renewal.fact)
+        asked.then()
         self._subscribing.feeding.go_on(renewal.subscription, now)
 
     def remove(
@@ -114,7 +121,7 @@ class Wishes:
 
     def _missed(self, asked: _Wish, fact: SubscriptionRemoved, now: Now) -> None:
         """It was not there, and is not given by an older wish any more."""
-        self._departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal)
+        self._tables.departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal)
         self._refuse(asked, _unknown(asked.stream, asked.key))
 
     def _remove(self, asked: _Wish, now: Now) -> None:
@@ -136,13 +143,17 @@ class Wishes:
         del asked.stream.subscriptions[asked.key]
         self._subscribing.kept.note_removed()
         fact = removal.fact
-        self._departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal)
+        self._tables.departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal)
         self._cursors.drop(subscription)
-        if self._subscribing.feeding.drop(subscription.session) is not None:
-            message = f"subscription {asked.key[0]}/{asked.key[1]} was removed"
-            self._orders.refuse(subscription.session, "subscription-removed", message)
+        self._tell_owner(subscription)
         asked.then()
         self._subscribing.feeding.go_on(subscription, now)
+
+    def _tell_owner(self, subscription: Subscription) -> None:
+        """Whoever is attached to it is told that it is gone."""
+        if self._subscribing.feeding.drop(subscription.session) is not None:
+            message = f"subscription {subscription.subscriber}/{subscription.name} was removed"
+            self._orders.refuse(subscription.session, "subscription-removed", message)
 
     def failed(self, asked: _Wish, subscription: Subscription, code: str, reason: str, now: Now) -> None:
         """It could not be journaled: nothing has changed."""

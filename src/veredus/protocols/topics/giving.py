@@ -109,7 +109,10 @@ class Giving:
         if self._session:
             self._pump(now)
             return
-        self._lives = Lives.of(shown["incarnation"], shown["terms"])
+        lives = Lives.of(shown["incarnation"], shown["terms"])
+        # One that was made anew bears no mark.
+        self._is_marked &= self._lives.present in (b"", lives.present)
+        self._lives = lives
         self._ask(Begin(self._lives.present, list(self._lives.known)), self._begun, now)
 
     def _begun(self, heard: Heard, now: Now) -> None:
@@ -146,6 +149,8 @@ class Giving:
 
     def _told(self, event: object, now: Now) -> None:
         match event:
+            case x.GrantSubscription() if not self._is_of(event):
+                self._fail(f"{self.topic} was removed and made anew", now)
             case x.GrantSubscription(position=position, head=head, removed=removed, gone=gone):
                 self._removed, self._gone = removed, gone
                 self._position, self._head = position, max(self._head, head)
@@ -173,6 +178,10 @@ class Giving:
                 self._session = 0
                 self._fail(f"{message} [{code}]", now)
 
+    def _is_of(self, grant: x.GrantSubscription) -> bool:
+        """Whether it is the stream that was looked at, and not one that was made anew since that was removed."""
+        return Lives.of(grant.stream_incarnation, grant.terms).present == self._lives.present
+
     def _pump(self, now: Now) -> None:
         """Send what was read, and go on to the next step where nothing is left to be."""
         if self._is_sending or not self._session:
@@ -184,9 +193,12 @@ class Giving:
         elif not self._is_held:
             self._is_held = self._is_sending = True
             self._desk.hold(self.topic, self._why(), self._mark, now)
+        elif not self._is_marked:
+            self._is_sending = True
+            self._mark(now)
         elif not self._is_ending:
             # Nothing is in hand any more: what is there now is all there is.
-            self._is_ending = self._is_marked
+            self._is_ending = True
             self._look(now)
         else:
             self._is_sending = True
@@ -222,12 +234,14 @@ class Giving:
         def marked(event: object, at: Now) -> None:
             self._desk.close(session)
             if isinstance(event, x.GrantSubscription):
-                self._is_marked = True
+                self._is_marked |= self._is_of(event)
             if attempt != self._attempt:
                 return
             self._is_sending = False
             if self._is_marked:
                 self._pump(at)
+            elif isinstance(event, x.GrantSubscription):
+                self._fail(f"{self.topic} was removed and made anew", at)
             elif isinstance(event, x.Refuse):
                 self._fail(f"{event.message} [{event.code}]", at)
 

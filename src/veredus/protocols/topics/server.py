@@ -17,6 +17,7 @@ Source: seed 000, sections 2 to 5; docs/decisions/0012.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -143,6 +144,8 @@ class Server:
         """Who is told what comes to the sessions of topics that move."""
         self._last_channel = 0
         self._in_hand: dict[int, _InHand] = {}
+        self._in_hand_of: Counter[str] = Counter()
+        """How much of each topic is in hand."""
         self._held: dict[str, _Held] = {}
         self._waits: Deadlines[int] = Deadlines()
         """How long peers wait for topics that are held."""
@@ -254,6 +257,7 @@ class Server:
             in_hand = self._in_hand[peer] = _InHand(
                 message.topic, message, event.data, event.speaks_for or event.principal, event.origin
             )
+            self._in_hand_of[message.topic] += 1
             self._take(peer, in_hand, now)
 
     def _say_bad(self, peer: int, fault: PeerFault) -> None:
@@ -311,6 +315,9 @@ class Server:
 
     def _ended(self, peer: int, answer: Status, now: Now) -> None:
         in_hand = self._in_hand.pop(peer)
+        self._in_hand_of[in_hand.topic] -= 1
+        if not self._in_hand_of[in_hand.topic]:
+            del self._in_hand_of[in_hand.topic]
         self._effects.append(Answer(peer, encode_message(answer)))
         held = self._held.get(in_hand.topic)
         if held is not None and held.then is not None:
@@ -330,7 +337,7 @@ class Server:
         self._look_if_held(topic, held, now)
 
     def _look_if_held(self, topic: str, held: _Held, now: Now) -> None:
-        if any(asked.topic == topic and peer not in held.waiting for peer, asked in self._in_hand.items()):
+        if self._in_hand_of[topic] > len(held.waiting):
             return
         sessions = [*self.puts.forget(topic), *self.gets.forget(topic)]
         self._effects += [x.SessionClosed(session) for session in sessions]
@@ -424,6 +431,7 @@ class Server:
         self.puts.check()
         self.gets.check()
         assert len(self._in_hand) <= self.settings.requests_max, "(2)"
+        assert self._in_hand_of == Counter(asked.topic for asked in self._in_hand.values()), "(3)"
 
 
 def _for_members(asked: Asked, header: Header) -> tuple[str, str, str]:
