@@ -145,7 +145,8 @@ def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
     """Finish what hangs on these connections of one loop."""
     thread = known_loop()
     if thread is not None and thread.loop is loop:
-        thread.adopt()
+        if thread.is_parked:
+            thread.park()  # in this one
         thread.run(partial(_finish_all, mine, is_shared=True))
         return
     begun = Begun(loop, partial(_finish_all, mine, is_shared=False))
