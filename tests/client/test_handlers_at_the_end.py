@@ -1,14 +1,13 @@
 """What the handlers of `atexit` do with what a program has opened works as anywhere else, or is refused in words."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import veredus
-from tests.client.cutter import Cutter
-from tests.processes import Child, ended
+from tests.client.without_a_node import told_without_a_node
+from tests.processes import ended
 from veredus.client.embedded import Embedded
 
 LIFE_S = 15.0
@@ -241,15 +240,8 @@ def goodbye():
 def test_a_handler_that_runs_behind_the_end_hears_of_what_the_node_does_not_confirm(
     node: Embedded, stream: str
 ) -> None:
-    with Cutter(node.served.address) as cutter:
-        command = [sys.executable, "-c", UNCONFIRMED, cutter.address, stream]
-        with Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            cutter.is_open = False
-            cutter.cut()
-            said, _ = child.communicate(b"\n")
-    assert b"the program ends, and the node has not confirmed 1 publication (" in said
+    said, _ = told_without_a_node(node, UNCONFIRMED, stream)
+    assert "the program ends, and the node has not confirmed 1 publication (" in said
 
 
 NO_THREAD = """
