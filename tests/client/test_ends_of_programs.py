@@ -141,6 +141,7 @@ publisher.publish_many(["k"] * 3, [b""] * 3)
 endings.known_loop().call(lambda: print("ends", flush=True))
 """
 )
+A_HANDLER_GOES_ON = A_HANDLER_RAISES.replace("sys.exit(0)", 'print("handled", flush=True)').replace("60.0", "1.0")
 CLOSED = (
     WITHOUT_A_NODE
     + """
@@ -180,6 +181,57 @@ def test_what_a_signal_tears_a_program_out_of_names_what_it_lost(
 ) -> None:
     _, told = told_without_a_node(node, program, stream, then=signalled(number), status=status)
     assert f"not confirmed 3 publications (stream '{stream}'" in told
+
+
+MEANWHILE = """
+import sys, threading, time, veredus
+from veredus.client import endings
+errors = []
+
+def publish():
+    may_publish.wait()
+    try:
+        publisher.publish("k", b"as the program ends")
+    except veredus.Misuse as error:
+        errors.append(error)
+
+def say_lost():
+    may_publish.set()
+    while not (publisher.number or errors):
+        time.sleep(0)
+    say_it()
+
+publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2], source="a")
+say_it, endings.say_lost = endings.say_lost, say_lost
+may_publish = threading.Event()
+threading.Thread(target=publish, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("raised", ["sys.exit(3)", "signal.default_int_handler(2, None)"], ids=["exit", "interrupt"])
+def test_a_handler_of_a_signal_that_raises_as_the_program_ends_ends_the_wait_and_nothing_is_said_of_it(
+    node: Embedded, stream: str, raised: str
+) -> None:
+    program = A_HANDLER_RAISES.replace("sys.exit(0)", raised)
+    _, told = told_without_a_node(node, program, stream, then=signalled(signal.SIGTERM))
+    assert told.count("\n") == 1
+    assert f"not confirmed 3 publications (stream '{stream}'" in told
+
+
+def test_a_handler_that_raises_nothing_is_called_there_and_the_wait_goes_on(node: Embedded, stream: str) -> None:
+    began_s = time.monotonic()
+    said, told = told_without_a_node(node, A_HANDLER_GOES_ON, stream, then=signalled(signal.SIGTERM, each_s=0.2))
+    assert said == "handled\n"
+    assert f"not confirmed 3 publications (stream '{stream}'" in told
+    assert time.monotonic() - began_s > 1.0
+
+
+def test_what_another_thread_publishes_as_the_program_ends_is_refused_or_sent_and_not_named(
+    node: Embedded, stream: str
+) -> None:
+    node.streams.create(stream)
+    done = ended([sys.executable, "-c", MEANWHILE, node.served.address, stream])
+    assert (done.returncode, done.stderr, node.streams.show(stream)["head"]) == (0, "", 0)
 
 
 def test_a_node_that_is_closed_first_sends_what_its_publishers_hold(node: Embedded, stream: str) -> None:

@@ -44,14 +44,15 @@ if __name__ == "__main__":
     [
         LATE,
         "import veredus\n" + LATE,
-        *(OF_A_CHILD.format(method=method) for method in ("fork", "forkserver", "spawn")),
+        *(OF_A_CHILD.format(method=method) for method in METHODS),
+        OF_A_CHILD.format(method="fork").replace("\nimport veredus\n", "\n", 1),
     ],
-    ids=["imports", "connects", "fork", "forkserver", "spawn"],
+    ids=["imports", "connects", *METHODS, "a fork that imports"],
 )
 def test_what_a_thread_publishes_that_outlives_the_main_one_is_sent(
     node: Embedded, program: str, request: pytest.FixtureRequest, tmp_path: Path
 ) -> None:
-    stream = f"late-{request.node.callspec.id}"
+    stream = f"late-{request.node.callspec.id.replace(' ', '-')}"
     file = tmp_path / "program.py"
     file.write_text(program)
     done = ended([sys.executable, str(file), node.served.address, stream, str(COUNT)])

@@ -1,7 +1,6 @@
 """What is published or settled behind the end of the program: no thread sends it, so each call waits until it is known.
 
-Handlers of `atexit` run there that were registered before `import veredus`, as that of `logging` often is; and threads
-that a child of `multiprocessing` has left running.
+Handlers of `atexit` run there that were registered before `import veredus`, as that of `logging` often is.
 """
 
 from __future__ import annotations
