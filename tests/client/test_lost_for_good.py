@@ -124,6 +124,37 @@ def test_publications_that_cannot_be_written_are_named(node: Embedded, stream: s
     assert f"1 publication (stream {stream!r}, source 'a', the last number is 2), and takes no more of it" in named
 
 
+SPOILED_IN_A_LOOP = (
+    BEGUN
+    + """
+from veredus.client import publishing
+
+async def main():
+    node = await veredus.connect_async(sys.argv[1])
+    publisher = await node.publisher(sys.argv[2], source="a")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    publishing.SourceChannel._settle = lambda *_: None  # no receipt is heard of any more
+    publisher.publish_nowait("k", b"good")
+    publisher.publish_nowait("k", Unwritable())
+    await wait_in_loop(lambda: publisher._intake.failure)
+
+loop = asyncio.new_event_loop()
+loop.run_until_complete(main())
+loop.close()
+"""
+)
+
+
+def test_so_are_they_and_why_where_their_loop_was_closed_meanwhile(node: Embedded, stream: str) -> None:
+    _, told = told_without_a_node(node, SPOILED_IN_A_LOOP, stream, lose=lambda _: None)
+    (named,) = named_in(told)
+    words = (
+        f"2 publications (stream {stream!r}, source 'a', the last number is 2), and takes no more of it: publication 2"
+    )
+    assert words in named
+
+
 SETTLED = (
     BEGUN
     + """

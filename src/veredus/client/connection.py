@@ -47,7 +47,7 @@ from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT
 from .granting import refuse
 from .loops import check_loop
-from .losses import Losses
+from .losses import Losses, Pending
 from .pending import FINISH_STEP_S, connections, let_go_of_lost, patience
 from .requests import Requests
 from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket, said_of_silence
@@ -70,7 +70,7 @@ REFUSED_S = 2.0
 """So long the first link is tried where every address refuses it at once: no process listens there."""
 
 
-class Attachment(Protocol):
+class Attachment(Pending, Protocol):
     """What hangs on a connection: a source, a subscription, a run, a stage."""
 
     def begin(self) -> None:
@@ -89,10 +89,7 @@ class Attachment(Protocol):
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
 
     def finish(self) -> str:
-        """Send what waits to be sent; then as `pending`."""
-
-    def pending(self) -> str:
-        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
+        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
 
 
 @dataclass(slots=True)

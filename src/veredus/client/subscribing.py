@@ -309,12 +309,12 @@ class SubscriptionChannel:
         self.queue.clear()
 
     def finish(self) -> str:
-        """Send what waits to be sent; then as `pending`."""
+        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
         self.pump_settlements()
-        return self.pending()
+        return self.unnamed()
 
-    def pending(self) -> str:
-        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
+    def unnamed(self) -> str:
+        """What the node has not confirmed yet, in words: they are the same however much it is; in any thread."""
         return "" if self.is_settled(self.settled_of_all) else f"settlements ({self.wanted.words})"
 
     def detach(self) -> None:
