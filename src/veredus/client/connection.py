@@ -48,7 +48,7 @@ from .causes import PROVED_NO_MORE, TRANSIENT
 from .granting import refuse
 from .loops import check_loop
 from .losses import Losses, Pending
-from .pending import FINISH_STEP_S, connections, let_go_of_lost, patience
+from .pending import connections, finished, let_go_of_lost
 from .requests import Requests
 from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket, said_of_silence
 
@@ -178,13 +178,7 @@ class Connection:
 
     async def finish(self) -> None:
         """Send what is pending, and wait for it while there is patience."""
-        began_s = time.monotonic()
-        end_s = began_s + patience.left_s
-        while [attachment for attachment in list(self._attachments.values()) if attachment.finish()]:
-            if time.monotonic() >= end_s:
-                patience.spend(began_s)
-                return
-            await asyncio.sleep(FINISH_STEP_S)
+        await finished(lambda: [each for each in list(self._attachments.values()) if each.finish()])
 
     def check_loop(self) -> None:
         """Raise `Misuse("other-loop")` in any loop but this connection's own, and in a thread that runs none: nobody
