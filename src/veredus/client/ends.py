@@ -442,7 +442,7 @@ class Subscription(Blocking):
         self._thread.call(lambda: self.channel.add_settle_waiter(wait))
         with in_time(timeout_s) as limit_s:
             if not self._thread.wait(signal, limit_s):
-                raise self.channel.not_settled()
+                raise self.channel.unconfirmed.in_doubt()
         wait.check()
 
     def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
