@@ -307,6 +307,7 @@ class LoopThread:
         """Let the parked loop go on for a moment, in this thread."""
         self.check_outside()
         with self._turn:
+            self.check_outside()  # the program may have come to its end meanwhile
             self.loop.run_until_complete(asyncio.sleep(_TURN_S))
         time.sleep(_PAUSE_S)
 
