@@ -9,6 +9,8 @@ from tests.processes import ended
 from veredus.client.embedded import Embedded
 
 LIFE_S = 15.0
+QUIETLY = "-W", "ignore::DeprecationWarning"
+"""From 3.12 on Python warns of a fork beside threads."""
 FORKED = """
 import os, sys, threading, time, veredus
 from veredus.client import pending
@@ -64,7 +66,7 @@ FORKS_AGAIN = """
 def test_it_ends_and_has_published_all(node: Embedded, stream: str, before: str, ends: str) -> None:
     node.streams.create(stream)
     program = FORKED.format(before=before, work="", ends=ends)
-    done = ended([sys.executable, "-c", program, node.served.address, stream, "5"], life_s=LIFE_S)
+    done = ended([sys.executable, *QUIETLY, "-c", program, node.served.address, stream, "5"], life_s=LIFE_S)
     assert (done.returncode, done.stdout) == (0, "0\n")
     assert done.stderr.count("Traceback") == (ends == "raise ValueError")
     assert node.streams.show(stream)["head"] == 1000 + (before != "")
@@ -74,7 +76,7 @@ def test_it_ends_and_has_published_all(node: Embedded, stream: str, before: str,
 def test_its_own_threads_and_children_end_before(node: Embedded, stream: str, work: str) -> None:
     node.streams.create(stream)
     program = FORKED.format(before="", work=work, ends="")
-    done = ended([sys.executable, "-c", program, node.served.address, stream, "5"], life_s=LIFE_S)
+    done = ended([sys.executable, *QUIETLY, "-c", program, node.served.address, stream, "5"], life_s=LIFE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
     assert node.streams.show(stream)["head"] == 1001
 
