@@ -15,6 +15,7 @@ import atexit
 import threading  # the thread that imports it first counts as the main one, and a thread imports all else
 from typing import TYPE_CHECKING
 
+from .client.children import watch_children
 from .kernel import last
 from .kernel.lazily import import_whole
 
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from .streams.exchange import Durability, Start
 
 atexit.register(last.end)  # as early as can be: what the program registers itself runs before
+watch_children()
 if not threading.main_thread().is_alive() and threading.current_thread() is threading.main_thread():
     last.be_over()  # a handler of `atexit` is the first to import it, and no other is registered any more
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.client.without_a_node import named_in, told_without_a_node
 from tests.processes import ended
 from veredus.client.embedded import Embedded
 
@@ -32,6 +33,16 @@ def publish_at_exit():
 def publish_in_thread():
     publish(1)
     threading.Thread(target=lambda: time.sleep(0.3) or publish(9)).start()
+
+def publish_often():
+    publish(1)
+    threading.Thread(target=publish_timed).start()
+
+def publish_timed():
+    time.sleep(0.3)
+    began_s = time.monotonic()
+    publish(300)
+    print(time.monotonic() - began_s < 1.0)
 
 def publish_inside():
     node = veredus.embedded()
@@ -83,6 +94,56 @@ def test_so_has_a_thread_that_it_leaves_running(node: Embedded, stream: str, tmp
     node.streams.create(stream)
     assert said_by(tmp_path, node.served.address, stream, "fork", "publish_in_thread") == (0, "0\n", "")
     assert node.streams.show(stream)["head"] == 10
+
+
+def test_what_such_a_thread_publishes_costs_no_more_than_before(node: Embedded, stream: str, tmp_path: Path) -> None:
+    node.streams.create(stream)
+    assert said_by(tmp_path, node.served.address, stream, "fork", "publish_often") == (0, "True\n0\n", "")
+    assert node.streams.show(stream)["head"] == 301
+
+
+INTERRUPTED = """
+import multiprocessing, os, signal, sys, threading, time, veredus
+from concurrent.futures import ThreadPoolExecutor
+
+def publish(lines):
+    node = veredus.connect(sys.argv[1])
+    publisher = node.publisher(sys.argv[2], source="a")
+    lines.put("ready")
+    sys.stdin.readline()
+    publisher.publish("k", b"")
+    lines.put("published")
+    threading.Event().wait(60)
+
+def work(lines, begin, connects_before):
+    if connects_before:
+        veredus.connect(sys.argv[1])
+    sys.stdin = open(0, closefd=False)
+    threading.Thread(target=lambda: begin.wait() and publish(lines)).start()
+
+context = multiprocessing.get_context("fork")
+lines, begin = context.SimpleQueue(), context.Event()
+child = context.Process(target=work, args=(lines, begin, sys.argv[3] == "before"))
+child.start()
+time.sleep(0.5)  # the child's main thread has come to wait for the other one
+begin.set()
+print(lines.get(), flush=True)
+lines.get()
+os.kill(child.pid, signal.SIGINT)
+child.join()
+print(child.exitcode)
+"""
+
+
+@pytest.mark.parametrize("connects", ["before", "late"])
+def test_where_it_is_interrupted_as_it_waits_for_such_a_thread_it_names_what_it_lost(
+    node: Embedded, stream: str, connects: str
+) -> None:
+    said, told = told_without_a_node(node, INTERRUPTED, stream, connects)
+    (named,) = named_in(told)
+    assert f"not confirmed 1 publication (stream {stream!r}, source 'a', the last number is 1)" in named
+    if sys.version_info < (3, 13):  # there Python says that it was interrupted, and goes on
+        assert (said, told.count("\n")) == ("1\n", 1)
 
 
 def test_its_embedded_node_is_stopped(tmp_path: Path) -> None:

@@ -2,15 +2,13 @@
 
 import asyncio
 import re
-import sys
 import threading
 
 import pytest
 
 import veredus
-from tests.client.cutter import Cutter
-from tests.client.test_last_words import LIFE_S, PIPES
-from tests.processes import Child, beside
+from tests.client.without_a_node import told_without_a_node
+from tests.processes import beside
 from veredus.client.embedded import Embedded
 
 
@@ -148,16 +146,7 @@ def test_behind_the_end_all_that_waits_shares_the_time_of_the_end(
     node: Embedded, stream: str, program: str, uses: tuple[str, ...]
 ) -> None:
     program = program.replace("{uses}", f"[{', '.join(uses)}]")
-    with (
-        Cutter(node.served.address) as cutter,
-        Child([sys.executable, "-c", program, cutter.address, stream], life_s=LIFE_S, **PIPES) as child,
-    ):
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
-        cutter.is_open = False
-        cutter.cut()
-        said, told = (out.decode() for out in child.communicate(b"\n"))
-    assert child.returncode == 0, told
+    said, _ = told_without_a_node(node, program, stream)
     took_s, codes = said.split(maxsplit=1)
     assert 0.9 < float(took_s) < 2.5
     assert "in-doubt" in codes

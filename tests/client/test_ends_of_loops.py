@@ -1,12 +1,11 @@
 """What hangs on a loop that is closed, stopped, or run by nobody is sent at the end of the program, or named there."""
 
-import subprocess
 import sys
 
 import pytest
 
-from tests.client.cutter import Cutter
-from tests.processes import Child, ended
+from tests.client.without_a_node import named_in, told_without_a_node
+from tests.processes import ended
 from veredus.client.embedded import Embedded
 
 LIFE_S = 15.0
@@ -113,19 +112,10 @@ RECONNECTED = CLOSED + "own = veredus.embedded()\n"
     ids=["nobody", "thread", "closed", "uvloop", "dropped", "reconnected"],
 )
 def test_what_cannot_be_sent_is_named_once(node: Embedded, stream: str, program: str, why: str) -> None:
-    with Cutter(node.served.address) as cutter:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with Child([sys.executable, "-c", program, cutter.address, stream], **pipes) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            cutter.is_open = False
-            cutter.cut()
-            _, told = child.communicate(b"\n")
-        assert child.returncode == 0
-        named = [line for line in told.decode().splitlines() if line.startswith("veredus: ")]
-        assert len(named) == 1
-        assert f"{why}, and the node has not confirmed" in named[0]
-        assert f"(stream {stream!r}, source 'a', the last number is 2)" in named[0]
+    _, told = told_without_a_node(node, program, stream)
+    (named,) = named_in(told)
+    assert f"{why}, and the node has not confirmed" in named
+    assert f"(stream {stream!r}, source 'a', the last number is 2)" in named
 
 
 GOES_ON = """

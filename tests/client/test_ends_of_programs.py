@@ -11,6 +11,7 @@ import pytest
 
 import veredus
 from tests.client.cutter import Cutter
+from tests.client.without_a_node import read_line, signalled, told_without_a_node
 from tests.processes import Child, ended
 from veredus.client.embedded import Embedded
 from veredus.kernel.errors import Unavailable
@@ -83,8 +84,8 @@ LOST = """
 import sys, veredus
 from veredus.client import endings, pending
 pending.FINISH_TIMEOUT_S = 0.2
-node = veredus.connect({address!r})
-publisher = node.publisher({stream!r}{options})
+node = veredus.connect(sys.argv[1])
+publisher = node.publisher(sys.argv[2], source="s")
 print("ready", flush=True)
 sys.stdin.readline()
 publisher.publish_many(["k"] * 3, [b""] * 3)
@@ -92,17 +93,8 @@ publisher.publish_many(["k"] * 3, [b""] * 3)
 
 
 def test_one_whose_node_is_gone_says_what_it_lost(node: Embedded, stream: str) -> None:
-    with Cutter(node.served.address) as cutter:
-        program = LOST.format(address=cutter.address, stream=stream, options=', source="s"')
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with Child([sys.executable, "-c", program], **pipes) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            cutter.is_open = False
-            cutter.cut()
-            _, told = child.communicate(b"\n")
-        assert child.returncode == 0
-        assert f"not confirmed 3 publications (stream '{stream}', source 's', the last number is 3)" in told.decode()
+    _, told = told_without_a_node(node, LOST, stream)
+    assert f"not confirmed 3 publications (stream '{stream}', source 's', the last number is 3)" in told
 
 
 INTERRUPTED = """
@@ -110,36 +102,27 @@ import sys, veredus
 from veredus.client import endings, pending
 pending.FINISH_TIMEOUT_S = 60.0
 own = veredus.embedded()
-publisher = veredus.connect({address!r}).publisher({stream!r})
-print(own.served.address.removeprefix("unix://"), flush=True)
+publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2])
+print("ready", flush=True)
 sys.stdin.readline()
 publisher.publish_many(["k"] * 3, [b""] * 3)
-endings.known_loop().call(lambda: print("ends", flush=True))
+endings.known_loop().call(lambda: print(own.served.address.removeprefix("unix://"), flush=True))
 """
 
 
 def test_one_that_is_interrupted_as_it_ends_says_what_it_lost_and_stops_its_nodes(node: Embedded, stream: str) -> None:
-    with Cutter(node.served.address) as cutter:
-        program = INTERRUPTED.format(address=cutter.address, stream=stream)
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with Child([sys.executable, "-c", program], **pipes) as child:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            own = Path(child.stdout.readline().decode().strip())
-            assert own.exists()
-            cutter.is_open = False
-            cutter.cut()
-            child.stdin.write(b"\n")
-            child.stdin.flush()
-            child.stdout.readline()
-            # The interpreter takes a moment to come to its end from here.
-            time.sleep(0.5)
-            child.send_signal(signal.SIGINT)
-            child.send_signal(signal.SIGINT)
-            _, told = child.communicate()
-        assert child.returncode == 0
-        assert "not confirmed 3 publications" in told.decode()
-        assert ("Traceback" in told.decode(), own.exists()) == (False, False)
+    owned: list[Path] = []
+
+    def interrupt(child: Child, _: Cutter) -> None:
+        owned.append(Path(read_line(child)))
+        assert owned[0].exists()
+        time.sleep(0.5)  # the interpreter takes a moment to come to its end from here
+        child.send_signal(signal.SIGINT)
+        child.send_signal(signal.SIGINT)
+
+    _, told = told_without_a_node(node, INTERRUPTED, stream, then=interrupt)
+    assert "not confirmed 3 publications" in told
+    assert ("Traceback" in told, owned[0].exists()) == (False, False)
 
 
 WITHOUT_A_NODE = """
@@ -151,19 +134,20 @@ A_HANDLER_RAISES = (
     WITHOUT_A_NODE
     + """
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-publisher = veredus.connect({address!r}).publisher({stream!r})
+publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
 publisher.publish_many(["k"] * 3, [b""] * 3)
 endings.known_loop().call(lambda: print("ends", flush=True))
 """
 )
+A_HANDLER_GOES_ON = A_HANDLER_RAISES.replace("sys.exit(0)", 'print("handled", flush=True)').replace("60.0", "1.0")
 CLOSED = (
     WITHOUT_A_NODE
     + """
 pending.FINISH_TIMEOUT_S = 2.0
-node = veredus.connect({address!r})
-publisher = node.publisher({stream!r})
+node = veredus.connect(sys.argv[1])
+publisher = node.publisher(sys.argv[2])
 print("ready", flush=True)
 sys.stdin.readline()
 publisher.publish_many(["k"] * 3, [b""] * 3)
@@ -175,8 +159,8 @@ CLOSED_WITH_ASYNCIO = (
     WITHOUT_A_NODE
     + """
 async def main():
-    async with veredus.connect_async({address!r}) as node:
-        publisher = await node.publisher({stream!r})
+    async with veredus.connect_async(sys.argv[1]) as node:
+        publisher = await node.publisher(sys.argv[2])
         print("ready", flush=True)
         await asyncio.to_thread(sys.stdin.readline)
         for _ in range(3):
@@ -188,28 +172,66 @@ asyncio.run(main())
 
 
 @pytest.mark.parametrize(
-    ("program", "number"),
-    [(A_HANDLER_RAISES, signal.SIGTERM), (CLOSED, signal.SIGINT), (CLOSED_WITH_ASYNCIO, signal.SIGINT)],
+    ("program", "number", "status"),
+    [(A_HANDLER_RAISES, signal.SIGTERM, 0), (CLOSED, signal.SIGINT, -2), (CLOSED_WITH_ASYNCIO, signal.SIGINT, -2)],
     ids=["a handler that raises", "a close", "a close with asyncio"],
 )
 def test_what_a_signal_tears_a_program_out_of_names_what_it_lost(
-    node: Embedded, stream: str, program: str, number: signal.Signals
+    node: Embedded, stream: str, program: str, number: signal.Signals, status: int
 ) -> None:
-    with Cutter(node.served.address) as cutter:
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        with Child([sys.executable, "-c", program.format(address=cutter.address, stream=stream)], **pipes) as child:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            cutter.is_open = False
-            cutter.cut()
-            child.stdin.write(b"\n")
-            child.stdin.flush()
-            assert child.stdout.readline() == b"ends\n"
-            time.sleep(0.5)
-            child.send_signal(number)
-            _, told = child.communicate()
-    assert f"not confirmed 3 publications (stream '{stream}'" in told.decode()
+    _, told = told_without_a_node(node, program, stream, then=signalled(number), status=status)
+    assert f"not confirmed 3 publications (stream '{stream}'" in told
+
+
+MEANWHILE = """
+import sys, threading, time, veredus
+from veredus.client import endings
+errors = []
+
+def publish():
+    may_publish.wait()
+    try:
+        publisher.publish("k", b"as the program ends")
+    except veredus.Misuse as error:
+        errors.append(error)
+
+def say_lost():
+    may_publish.set()
+    while not (publisher.number or errors):
+        time.sleep(0)
+    say_it()
+
+publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2], source="a")
+say_it, endings.say_lost = endings.say_lost, say_lost
+may_publish = threading.Event()
+threading.Thread(target=publish, daemon=True).start()
+"""
+
+
+@pytest.mark.parametrize("raised", ["sys.exit(3)", "signal.default_int_handler(2, None)"], ids=["exit", "interrupt"])
+def test_a_handler_of_a_signal_that_raises_as_the_program_ends_ends_the_wait_and_nothing_is_said_of_it(
+    node: Embedded, stream: str, raised: str
+) -> None:
+    program = A_HANDLER_RAISES.replace("sys.exit(0)", raised)
+    _, told = told_without_a_node(node, program, stream, then=signalled(signal.SIGTERM))
+    assert told.count("\n") == 1
+    assert f"not confirmed 3 publications (stream '{stream}'" in told
+
+
+def test_a_handler_that_raises_nothing_is_called_there_and_the_wait_goes_on(node: Embedded, stream: str) -> None:
+    began_s = time.monotonic()
+    said, told = told_without_a_node(node, A_HANDLER_GOES_ON, stream, then=signalled(signal.SIGTERM, each_s=0.2))
+    assert said == "handled\n"
+    assert f"not confirmed 3 publications (stream '{stream}'" in told
+    assert time.monotonic() - began_s > 1.0
+
+
+def test_what_another_thread_publishes_as_the_program_ends_is_refused_or_sent_and_not_named(
+    node: Embedded, stream: str
+) -> None:
+    node.streams.create(stream)
+    done = ended([sys.executable, "-c", MEANWHILE, node.served.address, stream])
+    assert (done.returncode, done.stderr, node.streams.show(stream)["head"]) == (0, "", 0)
 
 
 def test_a_node_that_is_closed_first_sends_what_its_publishers_hold(node: Embedded, stream: str) -> None:

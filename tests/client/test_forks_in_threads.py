@@ -1,16 +1,16 @@
 """A child that was forked in a thread ends when that thread does in it, and loses nothing in silence."""
 
-import subprocess
 import sys
 
 import pytest
 
-from tests.client.cutter import Cutter
-from tests.processes import Child, ended
+from tests.client.without_a_node import told_without_a_node
+from tests.processes import ended
 from veredus.client.embedded import Embedded
 
 LIFE_S = 15.0
-PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+QUIETLY = "-W", "ignore::DeprecationWarning"
+"""From 3.12 on Python warns of a fork beside threads."""
 FORKED = """
 import os, sys, threading, time, veredus
 from veredus.client import pending
@@ -66,7 +66,7 @@ FORKS_AGAIN = """
 def test_it_ends_and_has_published_all(node: Embedded, stream: str, before: str, ends: str) -> None:
     node.streams.create(stream)
     program = FORKED.format(before=before, work="", ends=ends)
-    done = ended([sys.executable, "-c", program, node.served.address, stream, "5"], life_s=LIFE_S)
+    done = ended([sys.executable, *QUIETLY, "-c", program, node.served.address, stream, "5"], life_s=LIFE_S)
     assert (done.returncode, done.stdout) == (0, "0\n")
     assert done.stderr.count("Traceback") == (ends == "raise ValueError")
     assert node.streams.show(stream)["head"] == 1000 + (before != "")
@@ -76,7 +76,7 @@ def test_it_ends_and_has_published_all(node: Embedded, stream: str, before: str,
 def test_its_own_threads_and_children_end_before(node: Embedded, stream: str, work: str) -> None:
     node.streams.create(stream)
     program = FORKED.format(before="", work=work, ends="")
-    done = ended([sys.executable, "-c", program, node.served.address, stream, "5"], life_s=LIFE_S)
+    done = ended([sys.executable, *QUIETLY, "-c", program, node.served.address, stream, "5"], life_s=LIFE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
     assert node.streams.show(stream)["head"] == 1001
 
@@ -92,14 +92,6 @@ LOSES = """
 
 def test_what_it_could_not_send_is_named(node: Embedded, stream: str) -> None:
     program = FORKED.format(before="", work=LOSES, ends="")
-    with (
-        Cutter(node.served.address) as cutter,
-        Child([sys.executable, "-c", program, cutter.address, stream, "0.5"], life_s=LIFE_S, **PIPES) as child,
-    ):
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
-        cutter.is_open = False
-        cutter.cut()
-        said, told = child.communicate(b"\n")
-    assert (child.returncode, said) == (0, b"0\n")
-    assert told.decode().count("the program ends, and the node has not confirmed 1 publication (") == 1
+    said, told = told_without_a_node(node, program, stream, "0.5")
+    assert said == "0\n"
+    assert told.count("the program ends, and the node has not confirmed 1 publication (") == 1

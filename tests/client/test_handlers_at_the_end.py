@@ -1,14 +1,13 @@
 """What the handlers of `atexit` do with what a program has opened works as anywhere else, or is refused in words."""
 
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 import veredus
-from tests.client.cutter import Cutter
-from tests.processes import Child, ended
+from tests.client.without_a_node import told_without_a_node
+from tests.processes import ended
 from veredus.client.embedded import Embedded
 
 LIFE_S = 15.0
@@ -43,7 +42,7 @@ def test_clients_of_topics_are_opened_and_closed_in_a_handler(tmp_path: Path) ->
     code, said, told = said_by(TOPICS_CLOSED, tmp_path)
     assert (code, told) == (0, "")
     # Python 3.12 starts no thread there.
-    words = "the program has come to its end: it can open no further client of topics [closed]"
+    words = "the main thread has ended: it is too late to open a client of topics, which needs threads [closed]"
     assert said.splitlines() == [words if sys.version_info[:2] == (3, 12) else "opened", "closed"]
 
 
@@ -201,7 +200,7 @@ def goodbye():
         try:
             print(use())
         except veredus.Misuse as error:
-            print(error.code, "the program has come to its end" in str(error))
+            print(error.code, "too late" if "it is too late" in str(error) else "the program has come" in str(error))
     publisher.close()
     subscription.close()
     node.close()
@@ -216,7 +215,7 @@ subscription = node.subscribe("s", start=veredus.head())
 def test_what_hangs_on_an_embedded_node_that_has_ended_says_so_at_once(tmp_path: Path) -> None:
     code, said, told = said_by(TOO_LATE, tmp_path)
     assert (code, told) == (0, "")
-    assert said.splitlines() == ["closed True"] * 6
+    assert said.splitlines() == ["closed True"] * 5 + ["closed too late"]
 
 
 UNCONFIRMED = """
@@ -241,15 +240,8 @@ def goodbye():
 def test_a_handler_that_runs_behind_the_end_hears_of_what_the_node_does_not_confirm(
     node: Embedded, stream: str
 ) -> None:
-    with Cutter(node.served.address) as cutter:
-        command = [sys.executable, "-c", UNCONFIRMED, cutter.address, stream]
-        with Child(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
-            assert child.stdout is not None
-            assert child.stdout.readline() == b"ready\n"
-            cutter.is_open = False
-            cutter.cut()
-            said, _ = child.communicate(b"\n")
-    assert b"the program ends, and the node has not confirmed 1 publication (" in said
+    said, _ = told_without_a_node(node, UNCONFIRMED, stream)
+    assert "the program ends, and the node has not confirmed 1 publication (" in said
 
 
 NO_THREAD = """
@@ -300,8 +292,9 @@ def goodbye():
 def test_what_needs_threads_says_so_where_none_can_be_started(tmp_path: Path) -> None:
     code, said, told = said_by(NO_THREAD_FOR_A_NODE, tmp_path)
     assert (code, told) == (0, "")
-    words = "the program has come to its end: it can open no further"
-    assert said.splitlines() == [f"{words} {what} [closed]" for what in ("embedded node", "client of topics")]
+    words = "the main thread has ended: it is too late to open"
+    opened = "an embedded node", "a client of topics"
+    assert said.splitlines() == [f"{words} {what}, which needs threads [closed]" for what in opened]
 
 
 TOO_LATE_IN_A_LOOP = """
@@ -360,12 +353,12 @@ OPENS_WITH_ASYNCIO = """
 def test_a_handler_may_be_the_first_to_open_an_embedded_node(opens: str) -> None:
     program = EMBEDDED_FIRST.format(early="", opens=opens, late="atexit.register(goodbye)")
     # Python 3.12 starts no thread there.
-    words = "the program has come to its end: it can open no further embedded node [closed]"
-    assert said_by(program) == (0, words + "\n" if sys.version_info >= (3, 12) else "1\n", "")
+    words = "the main thread has ended: it is too late to open an embedded node, which needs threads [closed]"
+    assert said_by(program) == (0, words + "\n" if sys.version_info[:2] == (3, 12) else "1\n", "")
 
 
 @pytest.mark.parametrize("opens", [OPENS, OPENS_WITH_ASYNCIO], ids=["blocking", "asyncio"])
 def test_one_that_was_registered_before_the_import_is_told_that_it_cannot(opens: str) -> None:
     program = EMBEDDED_FIRST.format(early="; atexit.register(lambda: goodbye())", opens=opens, late="")
-    words = "the program has come to its end: it can open no further embedded node [closed]"
+    words = "the main thread has ended: it is too late to open an embedded node, which needs threads [closed]"
     assert said_by(program) == (0, words + "\n", "")

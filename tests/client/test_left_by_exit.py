@@ -1,15 +1,10 @@
 """A `with` block that `sys.exit` or a cancellation leaves while the node is gone: what is lost is said, once."""
 
-import subprocess
-import sys
-
 import pytest
 
-from tests.client.cutter import Cutter
-from tests.processes import Child
+from tests.client.without_a_node import told_without_a_node
 from veredus.client.embedded import Embedded
 
-PIPES = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
 OF_A_NODE = """
 import sys, veredus
 with veredus.connect(sys.argv[1]) as node:
@@ -51,15 +46,6 @@ sys.exit(3)
 
 @pytest.mark.parametrize("program", [OF_A_NODE, OF_A_PUBLISHER, IN_A_TASK], ids=["node", "publisher", "task"])
 def test_what_is_lost_is_said_where_no_traceback_is(node: Embedded, stream: str, program: str) -> None:
-    with (
-        Cutter(node.served.address) as cutter,
-        Child([sys.executable, "-c", program, cutter.address, stream], life_s=60, **PIPES) as child,
-    ):
-        assert child.stdout is not None
-        assert child.stdout.readline() == b"ready\n"
-        cutter.is_open = False
-        cutter.cut()
-        told = child.communicate(b"\n")[1].decode()
-    assert child.returncode == 3, told
+    _, told = told_without_a_node(node, program, stream, status=3)
     assert "Traceback" not in told
     assert len([line for line in told.splitlines() if "confirmed" in line or "in doubt" in line]) == 1, told

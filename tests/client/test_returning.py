@@ -205,7 +205,7 @@ async def _reject_what_is_gone(code: str) -> list[object]:
     channel.take(TellOpened(1, m.Subscribed(1, b"i" * 16, 1, 1, 1, 1, 100)))
     channel.returns.add(Mock(sequence=3, batch=Mock(settling=Settling())), False, 0.0, "bad")
     channel.take(TellMessage(1, m.Refusal(code, "3 can no longer be read (trimmed): settle it", {"returned": 3})))
-    return [channel.failure, line.said[1:], channel.is_settled((3, 3))]
+    return [channel.failure, line.said[1:], channel.unconfirmed.is_settled((3, 3))]
 
 
 def test_a_node_that_asks_to_settle_what_is_gone_is_told_that_it_is_settled() -> None:

@@ -65,8 +65,8 @@ async def _confirm_once_over_a_new_link() -> None:
         timer()
     assert line.said == [SettleRequested(1, ((1, 1),)), SettleRequested(1, ((1, 1),))]
     channel.take(TellSettled(1, 1, ()))
-    assert channel.is_settled((1, 1))
-    assert not channel.is_settled((5, 5)), "nobody has said that 5 is settled"
+    assert channel.unconfirmed.is_settled((1, 1))
+    assert not channel.unconfirmed.is_settled((5, 5)), "nobody has said that 5 is settled"
     assert line.said[-1] == SettleRequested(1, ((5, 5),))
 
 
@@ -88,9 +88,9 @@ async def _hand_out_while_an_answer_is_awaited(mode: SettleMode) -> None:
         channel.add_handed_waiter(3, lambda: None)
     assert line.said == [SettleRequested(1, ((1, 1),)), SettleRequested(1, ((1, 2),)), HandedOut(1, 3)]
     channel.take(TellSettled(1, 1, ()))
-    assert [channel.is_settled((1, last)) for last in (1, 2)] == [True, False]
+    assert [channel.unconfirmed.is_settled((1, last)) for last in (1, 2)] == [True, False]
     channel.take(TellSettled(1, 2, ()))
-    assert channel.is_settled((1, 2))
+    assert channel.unconfirmed.is_settled((1, 2))
 
 
 @pytest.mark.parametrize("mode", list(SettleMode))
@@ -110,7 +110,7 @@ async def _settle_again_over_the_same_link() -> None:
     channel.take(TellOpened(1, GRANT))
     assert line.said == [SettleRequested(1, ((1, 1),)), SettleRequested(1, ((1, 1),))]
     channel.take(TellSettled(1, 1, ()))
-    assert channel.is_settled((1, 1))
+    assert channel.unconfirmed.is_settled((1, 1))
 
 
 def test_a_settlement_whose_channel_ended_before_its_answer_is_sent_again_over_the_same_link() -> None:
@@ -126,10 +126,10 @@ async def _believe_what_an_answer_says(mode: SettleMode) -> None:
     channel.settlings.first.to_settle.append((1, 6))
     channel.pump_settlements()
     channel.take(TellSettled(1, 3, ((5, 5),)))
-    assert [channel.is_settled((1, last)) for last in (3, 4, 6)] == [True, False, False]
+    assert [channel.unconfirmed.is_settled((1, last)) for last in (3, 4, 6)] == [True, False, False]
     assert line.said == [SettleRequested(1, ((1, 6),))], "its own answer is on its way"
     channel.take(TellSettled(1, 3, ((4, 6),)))
-    assert channel.is_settled((1, 6))
+    assert channel.unconfirmed.is_settled((1, 6))
     assert len(line.said) == 1
 
 

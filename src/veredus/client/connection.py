@@ -47,8 +47,8 @@ from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT
 from .granting import refuse
 from .loops import check_loop
-from .losses import Losses
-from .pending import FINISH_STEP_S, connections, let_go_of_lost, patience
+from .losses import Losses, Pending
+from .pending import connections, finished, let_go_of_lost
 from .requests import Requests
 from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket, said_of_silence
 
@@ -70,7 +70,7 @@ REFUSED_S = 2.0
 """So long the first link is tried where every address refuses it at once: no process listens there."""
 
 
-class Attachment(Protocol):
+class Attachment(Pending, Protocol):
     """What hangs on a connection: a source, a subscription, a run, a stage."""
 
     def begin(self) -> None:
@@ -89,10 +89,7 @@ class Attachment(Protocol):
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
 
     def finish(self) -> str:
-        """Send what waits to be sent; then as `pending`."""
-
-    def pending(self) -> str:
-        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
+        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
 
 
 @dataclass(slots=True)
@@ -181,13 +178,7 @@ class Connection:
 
     async def finish(self) -> None:
         """Send what is pending, and wait for it while there is patience."""
-        began_s = time.monotonic()
-        end_s = began_s + patience.left_s
-        while [attachment for attachment in list(self._attachments.values()) if attachment.finish()]:
-            if time.monotonic() >= end_s:
-                patience.spend(began_s)
-                return
-            await asyncio.sleep(FINISH_STEP_S)
+        await finished(lambda: [each for each in list(self._attachments.values()) if each.finish()])
 
     def check_loop(self) -> None:
         """Raise `Misuse("other-loop")` in any loop but this connection's own, and in a thread that runs none: nobody

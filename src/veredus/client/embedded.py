@@ -92,7 +92,7 @@ class EmbeddedNode:
             self._thread = LoopThread()
             if self._thread.is_parked:
                 self._thread.stop()
-                raise too_late("embedded node")
+                raise too_late("an embedded node")
         except BaseException:
             self._temporary.remove()
             raise

@@ -1,8 +1,8 @@
 """A program that ends without closing its connections: what is pending is sent first, and what could not be is told.
 
 Then nodes of its own are stopped, and no thread of ours runs any more while the interpreter goes; `late` has what is
-published even then. An interrupt ends the wait for what is pending, and nothing else: what it raised in here would be a
-traceback to nobody's use.
+published even then. An interrupt ends the wait for what is pending, and nothing else: what it raised in here, or what
+another handler of a signal does to end the program, would be a traceback to nobody's use.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from veredus.kernel.errors import Misuse
-from veredus.kernel.last import act_last, be_over
+from veredus.kernel.last import act_last, end
 
+from .children import end_behind_threads, is_forked_child
 from .loops import Begun, known_loop, park_all
 from .pending import connections, patience, say_lost
 
@@ -37,6 +38,8 @@ _watched: set[int] = set()
 """The processes whose end is seen to: this one, and perhaps those that it was forked from."""
 _interrupts: list[int] = []
 """Those that came while the program ended."""
+_handlers: dict[int, Any] = {}
+"""What each signal's handler was."""
 _afterwards: dict[int, Any] = {}
 """How each signal is to be handled when this is done."""
 to_stop: dict[Callable[[], None], None] = {}
@@ -46,56 +49,33 @@ to_stop: dict[Callable[[], None], None] = {}
 def watch_end() -> None:
     """See to the end of this process, once."""
     if os.getpid() not in _watched:
-        util = sys.modules.get("multiprocessing.util")
-        if util is not None and _is_forked_child():
-            if util._exiting:
-                threading.Thread(target=_end_behind_threads, name="veredus-end", daemon=False).start()
-            else:
-                util.Finalize(None, _end_child, exitpriority=_LAST)
+        if is_forked_child():
+            if sys.version_info >= (3, 13):
+                sys.modules["multiprocessing.util"].Finalize(None, end, exitpriority=_LAST)
         elif not isinstance(threading.main_thread(), threading._MainThread):  # type: ignore[attr-defined]
             start_new_thread(_end_forked_thread, ())
         _watched.add(os.getpid())
 
 
-def _is_forked_child() -> bool:
-    """Whether this is a child of `multiprocessing` that ends by `os._exit`, behind what that finalizes alone."""
-    multiprocessing = sys.modules["multiprocessing"]
-    if multiprocessing.parent_process() is None:
-        return False
-    method = getattr(multiprocessing.current_process(), "_start_method", None) or multiprocessing.get_start_method()
-    return bool(method != "spawn")
-
-
 def hear_interrupts(afterwards: Any = signal.default_int_handler) -> None:
-    """Let Ctrl-C raise nothing any more, nor what is handled as it: this program is about to end.
-
-    `afterwards`: how it is to be handled once the connections are closed.
+    """Let no handler of a signal end this program any more: it is about to end. `afterwards`: how what raises
+    `KeyboardInterrupt` is to be handled once the connections are closed.
     """
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            if signal.getsignal(number) is signal.default_int_handler:
-                signal.signal(number, _hear)
-                _afterwards[number] = afterwards
+    if threading.current_thread() is not threading.main_thread():
+        return
+    for number in signal.valid_signals():
+        handler = signal.getsignal(number)
+        if callable(handler) and handler is not _hear:
+            _handlers[number] = handler
+            _afterwards[number] = afterwards if handler is signal.default_int_handler else handler
+            signal.signal(number, _hear)
 
 
-def _hear(number: int, _frame: FrameType | None) -> None:
-    _interrupts.append(number)
-
-
-def _end_child() -> None:
-    be_over()
-    _finish()
-
-
-def _end_behind_threads() -> None:
-    """End this child when all its other threads are over. It has done what `multiprocessing` finalizes already, and
-    waits for its threads, of which this is one.
-    """
-    ours = (threading.current_thread(), threading.main_thread())
-    while others := [thread for thread in threading.enumerate() if not (thread.daemon or thread in ours)]:
-        for thread in others:
-            thread.join()
-    _end_child()
+def _hear(number: int, frame: FrameType | None) -> None:
+    try:
+        _handlers[number](number, frame)
+    except (KeyboardInterrupt, SystemExit):
+        _interrupts.append(number)
 
 
 def _end_forked_thread() -> None:
@@ -107,23 +87,19 @@ def _end_forked_thread() -> None:
     if executors is not None:
         executors._python_exit()
     try:
-        _end_behind_threads()
+        end_behind_threads()
     finally:
         os._exit(0)  # what Python's own threads leave it with
 
 
 def _end() -> None:
-    _finish(park_all)
-
-
-act_last(_end)
-
-
-def _finish(then: Callable[[], None] = lambda: None) -> None:
     hear_interrupts()
     late = sys.modules.get(f"{__package__}.late")  # nobody publishes where it is not there
     if late is not None:
         late.confirm_from_now_on()
+    thread = known_loop()
+    if thread is not None:
+        thread.park()  # what other threads publish from now on is refused: it would be sent, and named as well
     mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
     for connection in connections.copy():
         if connection.failure is None:
@@ -136,16 +112,18 @@ def _finish(then: Callable[[], None] = lambda: None) -> None:
         for stop in list(to_stop):
             with suppress(Exception):  # the next one is to be stopped, too
                 stop()
-        then()
+        park_all()
         for number, handler in _afterwards.items():
             signal.signal(number, handler)
+
+
+act_last(_end)
 
 
 def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
     """Finish what hangs on these connections of one loop."""
     thread = known_loop()
     if thread is not None and thread.loop is loop:
-        thread.adopt()
         thread.run(partial(_finish_all, mine, is_shared=True))
         return
     begun = Begun(loop, partial(_finish_all, mine, is_shared=False))

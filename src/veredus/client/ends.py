@@ -94,7 +94,9 @@ class Publisher(PublishingEnd, Blocking):
 
     def _wake(self) -> None:
         call, pump = self._thread.loop.call_soon_threadsafe, self._channel.pump
-        if self._intake.is_idle:
+        if self._thread.is_parked:
+            self._thread.call(pump)
+        elif self._intake.is_idle:
             self._intake.is_idle = False
             call(pump)
         else:
@@ -273,7 +275,7 @@ class Opened:
             self._thread.check_caller()
             self._thread.start(self._granted)
             self._is_asked = True
-        if not self._granted.wait(timeout_s):
+        if not self._granted.wait(timeout_s, by=self._thread):
             return None
         return Subscription(self._thread, self._granted.result(), self._arrived)
 
@@ -440,7 +442,7 @@ class Subscription(Blocking):
         self._thread.call(lambda: self.channel.add_settle_waiter(wait))
         with in_time(timeout_s) as limit_s:
             if not self._thread.wait(signal, limit_s):
-                raise self.channel.not_settled()
+                raise self.channel.unconfirmed.in_doubt()
         wait.check()
 
     def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:

@@ -112,9 +112,7 @@ class Feed(Outcomes):
     def check_handed(self, sequence: int) -> None:
         """The node has heard that all up to `sequence` is about to be handed out, or this is over: raise why it is."""
         self._again.pop(sequence, None)
-        failure = self.channel.failure
-        if failure is not None:
-            raise failure.again()
+        self.channel.check_open()
 
     def take(self) -> Batch | None:
         """The next batch, or None when there is none now, or for ever (`is_ended`). Raises what ended it, and gaps."""
@@ -220,9 +218,7 @@ class Feed(Outcomes):
             elif self.may_end:
                 self.is_ended = not channel.again
             elif self._item is None and not self._next_item():
-                if channel.failure is not None:
-                    channel._connection.losses.drop(channel)  # whoever takes is told
-                    raise channel.failure.again()
+                channel.check_open()
                 return None
             else:
                 self._open()

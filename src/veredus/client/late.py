@@ -1,13 +1,10 @@
 """What is published or settled behind the end of the program: no thread sends it, so each call waits until it is known.
 
-Handlers of `atexit` run there that were registered before `import veredus`, as that of `logging` often is; and threads
-that a child of `multiprocessing` has left running.
+Handlers of `atexit` run there that were registered before `import veredus`, as that of `logging` often is.
 """
 
 from __future__ import annotations
 
-import asyncio
-import time
 from functools import partial
 from typing import Protocol
 from weakref import WeakKeyDictionary
@@ -20,7 +17,7 @@ from veredus.kernel.octets import Octets
 from .given import Attributes, EventTime
 from .intake import Intake
 from .loops import LoopThread
-from .pending import FINISH_STEP_S, patience
+from .pending import finished
 
 _intakes: WeakKeyDictionary[Intake, LoopThread] = WeakKeyDictionary()
 """Where each is emptied."""
@@ -73,17 +70,6 @@ def confirm_from_now_on() -> None:
 
 def finish(thread: LoopThread, what: Finishing) -> None:
     """Wait until the node has confirmed what there is to send. Raises `Unavailable("in-doubt")` when patience ends."""
-    words = thread.run(partial(_finished, what))
+    words = thread.run(partial(finished, what.finish))
     if words:
         raise Unavailable("in-doubt", f"the program ends, and the node has not confirmed {words}")
-
-
-async def _finished(what: Finishing) -> str:
-    began_s = time.monotonic()
-    end_s = began_s + patience.left_s
-    while words := what.finish():
-        if time.monotonic() >= end_s:
-            patience.spend(began_s)
-            break
-        await asyncio.sleep(FINISH_STEP_S)
-    return words

@@ -17,12 +17,15 @@ from veredus.kernel.last import is_no_thread_any_more, is_over
 from veredus.runtime.threads import in_thread
 
 from .replaced import check_threads
+from .times import end_of
 
 SIGNALS_S = 0.2
 """For how long a wait may overlook a signal: CPython's main thread does until it has the lock that it waits for, if the
 signal comes just before."""
-_TURN_S = 0.002
+_TURN_S = 0.001
 """So long a parked loop goes on at a time."""
+_PAUSE_S = 0.0001
+"""Behind its turn a thread leaves the loop to others for so long: who waits for a lock does not get it otherwise."""
 T = TypeVar("T")
 Work: TypeAlias = Callable[[], Coroutine[Any, Any, T]]
 """What makes the coroutine that is to be done in a loop, once it is begun there: Python tells of each coroutine that
@@ -62,11 +65,6 @@ class Signal:
         """Nothing has been told yet."""
         self._lock = threading.Lock()
         self._lock.acquire()
-
-    @property
-    def is_told(self) -> bool:
-        """Whether it was told, and nobody has waited since."""
-        return not self._lock.locked()
 
     def tell(self) -> None:
         """Let the one who waits go on."""
@@ -153,11 +151,11 @@ class Begun(Generic[T]):
         await asyncio.wait((self._task,))
         return not self._task.cancelled() and self._task.exception() is None
 
-    def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is over; whether it is, in time."""
+    def wait(self, timeout_s: float | None = None, by: LoopThread | None = None) -> bool:
+        """Wait until it is over; whether it is, in time. `by` may be a loop that goes on where somebody waits."""
         if self._is_over:
             return True
-        is_told = self._signal.wait(timeout_s)
+        is_told = self._signal.wait(timeout_s) if by is None else by.wait(self._signal, timeout_s)
         if is_told:
             self._signal.tell()  # another thread may wait as well
         return is_told
@@ -191,20 +189,22 @@ class LoopThread:
     """Owns a daemon thread that runs an event loop, uvloop's where that is installed."""
 
     def __init__(self) -> None:
-        """Start the thread. At the end of the program there is none: the one who asks does what is to be done.
+        """Start the thread. Where none can be started any more the loop is parked: whoever waits for it lets it go on.
 
         Raises `RuntimeError` where this process can have no further one, and `Misuse("replaced-threads")`.
         """
         check_threads()
         self._process = os.getpid()
-        self._ident = 0
+        self._ident = threading.get_ident() if is_over() else 0
+        """The thread in which the loop runs; behind the end of the program, the one that ends it."""
         self._is_over = False
         self._over = Signal()
         self._is_parked = True
+        self._turn = threading.Lock()
+        """Taken where a parked loop goes on: in one thread at a time."""
         self.loop = new_loop()
         _running.add(self)
         if is_over():
-            self._ident = threading.get_ident()
             return
         # No `threading.Thread`: to start it and to wait for its end take locks in Python, as a future does, and what a
         # signal's handler raises meanwhile leaves them taken for ever. Between these two steps none is noticed.
@@ -212,7 +212,7 @@ class LoopThread:
         try:
             start_new_thread(self._run, ())
         except RuntimeError as error:
-            self._ident, self._is_parked = threading.get_ident(), True
+            self._is_parked = True
             if not is_no_thread_any_more(error):
                 self.stop()
                 raise
@@ -235,7 +235,7 @@ class LoopThread:
         begun = Begun(self.loop, work)
         try:
             self.start(begun)
-            begun.wait()
+            begun.wait(by=self)
             return begun.result()
         except BaseException:
             begun.cancel(undo)
@@ -249,11 +249,7 @@ class LoopThread:
 
     def start(self, begun: Begun[Any]) -> None:
         """Have it done in the loop, once."""
-        if self._is_parked:
-            begun.start()
-            self._go_on(begun.is_well())
-        else:
-            self.call(begun.start)
+        self.call(begun.start)
 
     def see_to(self, begun: Begun[Any]) -> None:
         """Have it done in the loop, and wait until it is over; what breaks the wait off does not break it off."""
@@ -261,17 +257,17 @@ class LoopThread:
             return
         self.check_caller()
         self.start(begun)
-        begun.wait()
+        begun.wait(by=self)
 
     def check_outside(self) -> None:
         """Raise `Misuse("in-loop")` in the loop's own thread, where nobody can wait for the loop.
 
-        A parked one goes on in the thread that parked it: raise `Misuse("closed")` in any other.
+        Behind the end of the program the loop goes on in the thread that ends it: raise `Misuse("closed")` elsewhere.
         """
         is_here = threading.get_ident() == self._ident
-        if self._is_parked and not is_here:
+        if self._is_parked and is_over() and not is_here:
             raise Misuse("closed", "the program has come to its end: only the thread that ends it can go on")
-        if is_here and (not self._is_parked or asyncio._get_running_loop() is not None):
+        if asyncio._get_running_loop() is not None if self._is_parked else is_here:
             raise Misuse(
                 "in-loop", "the blocking library cannot be called inside its own event loop: use connect_async there"
             )
@@ -293,41 +289,40 @@ class LoopThread:
         if self.is_forked:
             raise forked()
         self.loop.call_soon_threadsafe(then)
-        if self._is_parked and not self.loop.is_running():
-            self._go_on(asyncio.sleep(_TURN_S))
+        if self._is_parked and asyncio._get_running_loop() is not self.loop:
+            self._go_on()
 
     def wait(self, signal: Signal, timeout_s: float | None = None) -> bool:
         """Wait until `signal` is told, in the loop or elsewhere; whether it was, in time."""
-        if self._is_parked:
-            self._go_on(_told(signal, timeout_s))
-            timeout_s = 0.0
-        return signal.wait(timeout_s)
+        if not self._is_parked:
+            return signal.wait(timeout_s)
+        end_s = end_of(timeout_s)
+        while not signal.wait(0.0):
+            if time.monotonic() >= end_s:
+                return False
+            self._go_on()
+        return True
 
-    def _go_on(self, until: Coroutine[Any, Any, object]) -> None:
-        """Let the parked loop go on in this thread."""
-        try:
-            self.check_outside()
-        except Misuse:
-            until.close()
-            raise
-        self.loop.run_until_complete(until)
+    def _go_on(self) -> None:
+        """Let the parked loop go on for a moment, in this thread."""
+        self.check_outside()
+        with self._turn:
+            self.check_outside()  # the program may have come to its end meanwhile
+            self.loop.run_until_complete(asyncio.sleep(_TURN_S))
+        time.sleep(_PAUSE_S)
 
     def park(self) -> None:
-        """End the thread. What is begun from now on is done at once, by whoever begins it.
+        """End the thread. From now on the loop goes on in this one, while it waits for something.
 
         A thread that runs while the interpreter goes takes the process down with it, by SIGSEGV.
         """
-        if not self.is_forked and not self._is_parked:
+        if self.is_forked:
+            return
+        if not self._is_parked:
             self.call(self.loop.stop)
             if not self._is_over:
                 self._over.wait()
-            self._ident = threading.get_ident()
-            self._is_parked = True
-
-    def adopt(self) -> None:
-        """Let a parked loop go on in this thread: the one that it went on in has ended, or leaves it alone."""
-        if self._is_parked and not self.loop.is_running():
-            self._ident = threading.get_ident()
+        self._ident, self._is_parked = threading.get_ident(), True
 
     def stop(self) -> None:
         """Stop the loop and wait for the thread; it may have been stopped before."""
@@ -336,12 +331,6 @@ class LoopThread:
         self.park()
         self.loop.close()
         _running.discard(self)
-
-
-async def _told(signal: Signal, timeout_s: float | None) -> None:
-    end_s = None if timeout_s is None else time.monotonic() + timeout_s
-    while not signal.is_told and (end_s is None or time.monotonic() < end_s):
-        await asyncio.sleep(_TURN_S)
 
 
 async def opened_in_thread(open_: Callable[[], T], let_go: Callable[[T], object]) -> T:

@@ -13,8 +13,14 @@ from veredus.kernel.errors import Fenced, VeredusError
 class Pending(Protocol):
     """What the node is to confirm something of."""
 
-    def pending(self) -> str:
-        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
+    @property
+    def failure(self) -> VeredusError | None:
+        """Why it takes no more, if it does not."""
+
+    def unnamed(self) -> str:
+        """What the node has not confirmed yet, in words, but for what this has given before; "" for nothing; in any
+        thread.
+        """
 
 
 class Loss(NamedTuple):
@@ -45,8 +51,7 @@ class Losses:
         The loss is there before what has ended says that nothing is pending: who looks meanwhile sees one of the two.
         """
         if words and words not in self._said:
-            reason = "" if error.code == "closed" else f", and takes no more of it: {error.message} [{error.code}]"
-            self._untold = [*(loss for loss in self._untold if loss.of() is not of), Loss(words, reason, ref(of))]
+            self._untold = [*(loss for loss in self._untold if loss.of() is not of), Loss(words, _why(error), ref(of))]
 
     def drop(self, of: Pending) -> None:
         """Whoever closes it is told."""
@@ -59,7 +64,7 @@ class Losses:
 
     def say(self, unconfirmed: Iterable[Pending], why: str) -> None:
         """Tell whoever runs the program what is lost, each loss once: of what has not ended, and of what has."""
-        pending = {id(each): (words, "") for each in unconfirmed if (words := each.pending())}
+        pending = {id(each): (words, _why(each.failure)) for each in unconfirmed if (words := each.unnamed())}
         # In this order: it may end meanwhile.
         pending |= {id(loss.of() or loss): loss[:2] for loss in self._untold}
         for words, reason in pending.values():
@@ -70,6 +75,13 @@ class Losses:
         self._untold = []
 
 
+def _why(failure: VeredusError | None) -> str:
+    """Why there is no more to hope for, to be said behind what is lost."""
+    if failure is None or failure.code == "closed":
+        return ""
+    return f", and takes no more of it: {failure.message} [{failure.code}]"
+
+
 def but_for_inherited(subscription: Pending, failure: VeredusError) -> str:
     """What is pending of a subscription, in words, but for what the newer owner that has taken it over gets again."""
-    return "" if isinstance(failure, Fenced) else subscription.pending()
+    return "" if isinstance(failure, Fenced) else subscription.unnamed()

@@ -128,7 +128,7 @@ class Outcomes(ABC):
         self._check_stream(what)
         settling = self.settling_of(what)
         if what is None:
-            return SettleWait(self.channel.settled_of_all, settling, is_all=True)
+            return SettleWait(self.channel.unconfirmed.of_all, settling, is_all=True)
         self._check_durable()
         if isinstance(what, Batch):
             return SettleWait((what.first_sequence, what.last_sequence), settling, is_all=False)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
 from types import ModuleType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from veredus.kernel.errors import Unavailable
 from veredus.kernel.last import is_over
@@ -18,7 +19,9 @@ if TYPE_CHECKING:
 
 FINISH_TIMEOUT_S = 5.0
 """So long what is pending may take when a connection is closed; from the end of the program on, all that is in vain."""
-FINISH_STEP_S = 0.01
+FINISH_STEP_S, FINISH_STEP_S_MAX = 0.0005, 0.01
+"""How long is waited before it is looked again whether there is something left: twice as long each time."""
+T = TypeVar("T")
 
 connections: set[Connection] = set()
 """All of this process that are open, also those that the program has forgotten, for something may be pending; and those
@@ -63,6 +66,19 @@ def in_time(timeout_s: float | None) -> Iterator[float | None]:
     except Unavailable:
         patience.spend(began_s)
         raise
+
+
+async def finished(finish: Callable[[], T]) -> T:
+    """What `finish` says is left, which sends what there is: nothing, or what there is as patience ends."""
+    began_s, step_s = time.monotonic(), FINISH_STEP_S
+    end_s = began_s + patience.left_s
+    while left := finish():
+        if time.monotonic() >= end_s:
+            patience.spend(began_s)
+            break
+        await asyncio.sleep(step_s)
+        step_s = min(2 * step_s, FINISH_STEP_S_MAX)
+    return left
 
 
 def say_lost() -> None:

@@ -155,6 +155,7 @@ class SourceChannel:
         self._ties = count()
         self._tokens = Tokens()
         self._is_spoiled = False
+        self._named_number = 0  # what was published up to it, and not confirmed, was named
         self._timer: asyncio.TimerHandle | None = None
 
     # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -266,7 +267,7 @@ class SourceChannel:
             self.intake.failure = error
         self.intake.bar()
         self.intake.wait_free()
-        self._connection.losses.keep(self, self.pending(), self.intake.failure)
+        self._connection.losses.keep(self, self.unnamed(), self.intake.failure)
         self._handle(Stopped())
         self.detach()
         refuse(self._attached, error)
@@ -283,21 +284,29 @@ class SourceChannel:
         self.intake.free()
 
     def finish(self) -> str:
-        """Send what waits to be sent; then as `pending`."""
-        words = self.pending()
+        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
+        words = self._unconfirmed_behind(self.taken_number, self.intake.number)
         if words and self.intake.is_free and not self._is_spoiled:
             self.intake.release(self.intake.number)
         return words
 
-    def pending(self) -> str:
-        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
-        last, words = self.intake.number, self._attaching.words
-        count = last - self.taken_number
+    def unnamed(self) -> str:
+        """What the node has not confirmed yet, in words, but for what this has given before; in any thread."""
+        named, self._named_number = self._named_number, self.intake.number
+        return self._unconfirmed_behind(max(self.taken_number, named), self._named_number)
+
+    def _unconfirmed_behind(self, number: int, last: int) -> str:
+        words = self._attaching.words
         if not words or self._outbox.phase is Phase.STOPPED:
             return ""
-        if not count:
-            return f"a resume token ({words})" if self._tokens.is_wanted else ""
-        return f"{counted(count, 'publication')} ({words}, the last number is {last})"
+        if last > number:
+            return f"{counted(last - number, 'publication')} ({words}, the last number is {last})"
+        return f"a resume token ({words})" if self._tokens.is_wanted and last == self.taken_number else ""
+
+    @property
+    def failure(self) -> VeredusError | None:
+        """Why nothing can be published any more."""
+        return self.intake.failure
 
     def leave(self) -> None:
         """The publisher is closed: hang on the connection no more, and let nobody wait for room or for a token."""

@@ -141,7 +141,7 @@ class RunChannel:
         """Nothing: whoever asks something of a run waits for the answer."""
         return ""
 
-    pending = finish
+    unnamed = finish
 
     def detach(self) -> None:
         """Hang on the connection no more."""

@@ -218,7 +218,7 @@ class AsyncSubscription:
         with in_time(timeout_s) as limit_s:
             await asyncio.wait((done,), timeout=limit_s)
             if not done.done():
-                raise self.channel.not_settled()
+                raise self.channel.unconfirmed.in_doubt()
         wait.check()
 
     async def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:

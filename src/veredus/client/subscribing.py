@@ -8,8 +8,7 @@ What was handed out is not handed out again, though the node pushes it once more
 
 Invariants
     (1) What is queued is in the order in which it was pushed; a lost link empties the queue.
-    (2) At most one settlement is on its way; what is settled meanwhile goes with the next. What an answer names is
-        confirmed, and nothing else: it may be the answer to what an owner before has settled, or to a part.
+    (2) At most one settlement is on its way; what is settled meanwhile goes with the next.
 """
 
 from __future__ import annotations
@@ -23,8 +22,7 @@ from veredus.kernel.errors import Fenced, Misuse, Unavailable, VeredusError
 from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import client_exchange as c
 from veredus.protocols.zeps import messages as m
-from veredus.streams.exchange import SettleMode, Start, StartKind
-from veredus.streams.ranges import common, is_in, without
+from veredus.streams.exchange import Start, StartKind
 
 from .arrivals import Arrival, Arrivals, Delivery, Known, Lost
 from .causes import TRANSIENT, error_of
@@ -37,7 +35,8 @@ from .publication import Batch, Publication
 from .publishing import RETRY_S, Waiter, new_incarnation
 from .ranges import Range, joined
 from .returns import Returns
-from .settling import SEQUENCE_MAX, SettleWait, Settling, Settlings, overlap
+from .settling import SettleWait, Settling, Settlings
+from .unconfirmed import Unconfirmed
 from .wanting import Wanted
 
 HANDED_S = 0.1
@@ -73,14 +72,16 @@ class SubscriptionChannel:
         self.anew_count = 0
         """How often the subscriber has asked that what was pushed is pushed again; the loop writes it."""
         self.settlings = Settlings()
+        self.unconfirmed = Unconfirmed(
+            wanted.mode, self.settlings, lambda *wanted: self.returns.holds_rejected(*wanted)
+        )
         self.handed = Handed()
         self.again: deque[Publication] = deque()
         """What is handed out once more; it outlives a link."""
         self.retry_count = 0
         """How many publications were given back to be tried again; the subscriber's thread writes it."""
-        tells = self._hand_again, self._is_asked, self._tell_all
+        tells = self._hand_again, self.unconfirmed.is_asked, self._tell_all
         self.returns = Returns(self._say_return, connection.call_later, *tells)
-        self.settled_floor = 0
         self.is_settle_idle = True
         """Whether the loop must be told of settlements; it looks once more after setting this."""
         self._connection = connection
@@ -89,10 +90,6 @@ class SubscriptionChannel:
         self._epoch = 0
         self._incarnation = new_incarnation()
         self._attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._sent: tuple[Range, ...] = ()
-        self._refused_for_now = ""  # why what was settled is not in the journal yet
-        self._pending: list[Range] = []
-        self._settle_waiters: list[SettleWait] = []
         self._handed_said = 0
         self._floor = 0
         self._passed = 0  # before this there is nothing for the subscriber, who may not have heard so
@@ -196,7 +193,7 @@ class SubscriptionChannel:
             self.take_anew()
         if before is None:
             self.position = grant.position
-            self.settled_floor = self.settlings.first.settle_to = grant.position - 1
+            self.unconfirmed.begin(grant.position - 1)
             self._attached.set_result(None)
             if self.wanted.attempts_max:
                 self._connection.call_later(HANDED_S, self._say_handed_again)
@@ -208,7 +205,7 @@ class SubscriptionChannel:
             # The node moved the cursor over a gap that it reported on a link before; whether that was heard or not.
             self._queue(m.Gap(self.position, begun, "trimmed"))
         if grant.changed_from:
-            self._settle_anew(grant.position - 1)
+            self.unconfirmed.begin_anew(grant.position - 1)
         if self._lost_before in (None, self.known):
             self.known = self._known
         self._handed_said = 0
@@ -221,22 +218,14 @@ class SubscriptionChannel:
         if self.grant is not None:
             self.pushed_anew = self.link_count, self.grant.position
 
-    def _settle_anew(self, floor: int) -> None:
-        """The node was put back, perhaps to before what it has confirmed: what is left of that is said once more."""
-        self.settled_floor = min(self.settled_floor, floor)
-        self._pending += self.settlings.kept_above(floor)
-
     def _forget_from(self, sequence: int) -> Settling:
         """What was pushed from `sequence` on is gone: there is nothing of it to settle, nor to wait for. Into what is
         written that is done with of what comes now.
         """
-        last = sequence - 1
         self.handed.lose_from(sequence)
         self.returns.forget_from(sequence)
-        self.settled_floor = min(self.settled_floor, last)
         self._passed = min(self._passed, sequence)
-        self._pending = [(first, min(end, last)) for first, end in self._pending if first <= last]
-        settling = self.settlings.lose_from(sequence)
+        settling = self.unconfirmed.lose_from(sequence)
         self._tell_settled()
         return settling
 
@@ -261,7 +250,7 @@ class SubscriptionChannel:
     def lose(self) -> None:
         """The link is gone, or this channel of it; what the subscriber has not taken will be pushed again."""
         self._channel = 0
-        self._sent = ()
+        self.unconfirmed.take_back()
         self._next = self._floor = 0  # a gap up to that floor may wait in the queue: it is reported again
         self._known, self._lost_before = self.known, None  # so is what is lost
         self._passed = max(self._passed, self.queue.passed_to())
@@ -293,6 +282,12 @@ class SubscriptionChannel:
         self.is_waiting = False
         self.tell_arrived()
 
+    def check_open(self) -> None:
+        """Raise why this is over, if it is: whoever takes is told, also what is lost."""
+        if self.failure is not None:
+            self._connection.losses.drop(self)
+            raise self.failure.again()
+
     @property
     def is_left(self) -> bool:
         """Whether there is nothing to close any more."""
@@ -309,13 +304,13 @@ class SubscriptionChannel:
         self.queue.clear()
 
     def finish(self) -> str:
-        """Send what waits to be sent; then as `pending`."""
+        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
         self.pump_settlements()
-        return self.pending()
+        return self.unnamed()
 
-    def pending(self) -> str:
-        """What the node has not confirmed yet, in words, "" for nothing; in any thread."""
-        return "" if self.is_settled(self.settled_of_all) else f"settlements ({self.wanted.words})"
+    def unnamed(self) -> str:
+        """What the node has not confirmed yet, in words: they are the same however much it is; in any thread."""
+        return "" if self.unconfirmed.is_settled(self.unconfirmed.of_all) else f"settlements ({self.wanted.words})"
 
     def detach(self) -> None:
         """Hang on the connection no more; a durable cursor stays where it is."""
@@ -362,7 +357,7 @@ class SubscriptionChannel:
         self.say_handed()
         if self.failure is not None and not self.is_left:
             self._connection.losses.keep(self, but_for_inherited(self, self.failure), self.failure)
-        while not self._sent and self._is_granted():
+        while not self.unconfirmed.is_on_its_way and self._is_granted():
             if not self._send_settled():
                 if self.is_settle_idle:
                     return
@@ -370,94 +365,31 @@ class SubscriptionChannel:
 
     def _send_settled(self) -> bool:
         """Send what is not confirmed of what was settled; whether there is something new in it."""
-        ranges = self._unsent()
-        if not ranges or ranges == self._sent:
+        ranges = self.unconfirmed.to_send()
+        if not ranges:
             return False
         self.is_settle_idle = False
-        self._sent = ranges
         self._connection.handle(c.SettleRequested(self._channel, ranges))
         return True
 
     def _is_granted(self) -> bool:
         return 0 < self._granted == self._channel and self._connection.is_open
 
-    def _unsent(self) -> tuple[Range, ...]:
-        if self.wanted.mode is SettleMode.IN_ORDER:
-            self.settlings.pass_missing(self.settled_floor)
-            floor, settle_to = self.settled_floor, self.settlings.settle_to
-            return ((floor + 1, settle_to),) if settle_to > floor else ()
-        self._pending = joined([*self._pending, *self.settlings.take()])
-        return tuple(self._pending)
-
     def _be_settled(self, done: list[Range]) -> None:
         """These are in the journal, whoever has settled them."""
-        self._sent = without(self._sent, done)
-        if self._sent:
+        self.unconfirmed.confirm(done)
+        if self.unconfirmed.is_on_its_way:
             self._settle_later()
-        else:
-            self._refused_for_now = ""
-        self.settled_floor = max(self.settled_floor, done[0][1])
-        if self.wanted.mode is SettleMode.INDIVIDUAL:
-            self.settlings.confirm(done)
-            pending = joined(self._pending)
-            self.settlings.keep(common(pending, done))
-            self._pending = list(without(pending, done))
         self.pump_settlements()
         self._tell_settled()
 
     def _tell_settled(self) -> None:
-        waiting, self._settle_waiters = self._settle_waiters, []
-        for wait in waiting:
-            self._await_settled(wait)
-
-    def _await_settled(self, wait: SettleWait) -> None:
-        wait.cut()
-        if self.is_settled(wait.wanted):
-            wait.end()
-        elif self.failure is not None:
-            wait.end(self.failure)
-        else:
-            self._settle_waiters.append(wait)
-
-    def is_settled(self, wanted: Range) -> bool:
-        """Whether the settlement of this range is confirmed, as far as it was asked for; in the loop."""
-        if wanted[0] > wanted[1]:
-            return True
-        if self.returns.holds_rejected(*wanted):
-            return False
-        if self.wanted.mode is SettleMode.IN_ORDER:
-            return self.settled_floor >= min(wanted[1], self.settlings.settle_to)
-        return not overlap(self._unsent(), wanted)
-
-    def _was_settled(self, wanted: Range) -> bool:
-        """Whether something of this range was settled or rejected, confirmed or not; in the loop."""
-        if self.wanted.mode is SettleMode.IN_ORDER:
-            return wanted[0] <= max(self.settled_floor, self.settlings.settle_to)
-        is_known = wanted[0] <= self.settled_floor or self.settlings.is_confirmed_within(wanted)
-        return is_known or overlap(self._unsent(), wanted) or self.returns.holds_rejected(*wanted)
-
-    def _is_asked(self, sequence: int) -> bool:
-        """Whether it is settled individually, and that not confirmed yet; in the loop."""
-        return self.wanted.mode is SettleMode.INDIVIDUAL and is_in(sequence, self._unsent())
-
-    @property
-    def settled_of_all(self) -> Range:
-        """What is waited for by whoever waits for all settlements."""
-        return 1, self.settlings.settle_to if self.wanted.mode is SettleMode.IN_ORDER else SEQUENCE_MAX
+        self.unconfirmed.tell(self.failure)
 
     def add_settle_waiter(self, wait: SettleWait) -> None:
         """In the loop: tell `wait` once what of it is not lost is settled, or this is over; at once, if nothing was."""
         self.pump_settlements()
-        wait.cut()
-        if wait.needs_nothing or self._was_settled(wait.wanted):
-            self._await_settled(wait)
-        else:
-            wait.end_unsettled()
-
-    def not_settled(self) -> VeredusError:
-        """What is said when a settlement was not confirmed in time."""
-        message = "the node has not confirmed the settlement yet; the client sends it again until the node confirms it"
-        return Unavailable("in-doubt", message + self._refused_for_now)
+        self.unconfirmed.add_waiter(wait, self.failure)
 
     def _take_refusal(self, error: VeredusError) -> None:
         if error.details.get("filter") is True:
@@ -466,11 +398,11 @@ class SubscriptionChannel:
             self.returns.be_refused(returned, RETRY_S)
         elif isinstance(returned, int) and error.code == "unreadable":
             # Older nodes leave it to the subscriber: what is gone can be no dead letter.
-            self._pending.append((returned, returned))
+            self.unconfirmed.add(returned)
             self.returns.take(m.Returned(returned, parked=True))
             self.pump_settlements()
         elif error.code in TRANSIENT:
-            self._refused_for_now = f": {error.message} [{error.code}]"
+            self.unconfirmed.refused = f": {error.message} [{error.code}]"
             self._settle_later()
         else:
             self.fail(error)
@@ -481,7 +413,7 @@ class SubscriptionChannel:
 
         def settle() -> None:
             if link_count == self.link_count:
-                self._sent = ()
+                self.unconfirmed.take_back()
                 self.pump_settlements()
 
         self._connection.call_later(RETRY_S, settle)

@@ -33,8 +33,8 @@ def is_no_thread_any_more(error: RuntimeError) -> bool:
 
 
 def too_late(what: str) -> Misuse:
-    """What is said to who wants to open what needs threads, when the program can start none any more."""
-    return Misuse("closed", f"the program has come to its end: it can open no further {what}")
+    """What is said to who wants to open what needs threads, when none can be started any more."""
+    return Misuse("closed", f"the main thread has ended: it is too late to open {what}, which needs threads")
 
 
 def end() -> None:

@@ -110,7 +110,7 @@ class States:
             self._disk = Disk(self.path, self._post, self._fail_from_thread, SETTINGS.held_back_size)
         except RuntimeError as error:
             self._directory.close()
-            raise (too_late("client of topics") if is_no_thread_any_more(error) else error) from None
+            raise (too_late("a client of topics") if is_no_thread_any_more(error) else error) from None
         self._wake_in_time()
 
     def of(self, client: str, topic: str) -> ClientState:
