@@ -49,13 +49,15 @@ def committing(rig: Rig, count: int = 3) -> tuple[int, x.GrantStage]:
 def test_a_subscription_comes_into_being_with_a_commit_and_is_there_after_a_kill(is_checkpointed: bool) -> None:
     rig = Rig()
     epoch, stage = committing(rig)
-    origin = (b"i" * 16, 4, ((4, x.Place(row=1), 1), (6, x.Place(2), 2)))
+    gone = ((7, Lost(b"j" * 16, 1, 2)),)
+    origin = x.MovedOrigin(b"i" * 16, 4, ((4, x.Place(row=1), 1), (6, x.Place(2), 2)), gone)
     commit(rig, epoch, stage, moved(stage, settled_rows=((1, 1),), origins=(origin,)))
     if is_checkpointed:
         rig.checkpoint()
     rig.restart()
     said = shown(rig)
     assert (said["floor"], said["settled"], said["opened_us"], said["start"]) == (1, ((4, 4),), 5, 2)
+    assert [o.gone for o in said["origins"]] == [gone]
     assert [(o.incarnation, o.next_sequence, o.runs) for o in said["origins"]] == [
         (b"i" * 16, 4, ((4, 4, 1), (6, 2, 2)))
     ]

@@ -242,6 +242,7 @@ class PageClient(Solo[PageProcess]):
         super().__init__(world, network, name, "")
         self.topics = topics
         self.told = told
+        told.clients_of_page.add(name)
         self.temper = temper
         self.is_resting = self.is_draining = False
         self.believed: dict[str, None] = {}

@@ -29,7 +29,7 @@ from collections import Counter
 from collections.abc import Container, Sequence
 from itertools import pairwise
 
-from veredus.protocols.topics.getting import GAP_TOLD_MAX
+from veredus.protocols.topics.getter import GAP_TOLD_MAX
 from veredus.protocols.topics.many import unpack
 from veredus.protocols.topics.messages import Status, StatusWord, Transfer, decode_message
 from veredus.protocols.topics.transfer import End, RowsPart, decode_part
@@ -68,6 +68,7 @@ class Told:
         """How often a giver asked its keeper to take all over; whether it did, it may not have lived to note."""
         self.of_page: set[str] = set()
         """Proxies written from the page: they go to the lowest server that claims a topic, at once."""
+        self.clients_of_page: set[str] = set()
         self.missed = Missed()
         self.removals = Removals()
         self.is_order_lost = False
@@ -134,8 +135,8 @@ class Told:
         if owner in self.servers and status.status == StatusWord.INTERNAL_ERROR and status.message_id:
             _, client, topic = asked.partition(b"\r\n\r\n")[0].decode().split()[:3]
             self._tellings[client, status.message_id] += 1
-            # Whoever does not name it is told no more, however many of the answers are lost.
-            if self._tellings[client, status.message_id] >= GAP_TOLD_MAX:
+            # Who has a page alone, and does not name it, is told no more, however many of the answers are lost.
+            if client in self.clients_of_page and self._tellings[client, status.message_id] >= GAP_TOLD_MAX:
                 self.missed.tell(client, topic, status.message_id)
 
     def gone(self, owner: str) -> None:

@@ -116,6 +116,14 @@ class SourcesRaised(msgspec.Struct, frozen=True, tag="raise"):
     sources: tuple[RaisedSource, ...]
 
 
+class Lost(msgspec.Struct, frozen=True, array_like=True):
+    """What a subscription was to be pushed, and was gone from the stream of which this is a life before a merge."""
+
+    incarnation: bytes
+    first: int
+    last: int
+
+
 class Origin(msgspec.Struct, frozen=True, array_like=True):
     """Where a subscription stood in another stream when that was merged into this one.
 
@@ -127,6 +135,8 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
     incarnation: bytes
     next_sequence: int
     runs: tuple[tuple[int, int, int], ...] = ()
+    gone: tuple[tuple[int, Lost], ...] = ()
+    """What of it was gone when a stream in between was merged, from which sequence on, and as what it is told."""
 
     @property
     def sequence(self) -> int:
@@ -149,13 +159,10 @@ class Origin(msgspec.Struct, frozen=True, array_like=True):
         cut = ((place, min(count, last - first + 1)) for first, place, count in self.runs if place)
         return tuple((place, place + count - 1) for place, count in cut if count > 0)
 
-
-class Lost(msgspec.Struct, frozen=True, array_like=True):
-    """What a subscription was to be pushed, and was gone from the stream of which this is a life before a merge."""
-
-    incarnation: bytes
-    first: int
-    last: int
+    def gone_to(self, last: int) -> tuple[Lost, ...]:
+        """What is told of what is from `next_sequence` to `last`, if that is gone."""
+        cut = ((one, min(one.last, one.first + last - first)) for first, one in self.gone)
+        return tuple(Lost(one.incarnation, one.first, end) for one, end in cut if one.first <= end)
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True):

@@ -15,15 +15,23 @@ class Place(NamedTuple):
     row: int = -1
 
 
+class MovedOrigin(NamedTuple):
+    """As `veredus.streams.facts.Origin`, whose places here may be rows of the stage."""
+
+    incarnation: bytes
+    next_sequence: int
+    runs: tuple[tuple[int, Place, int], ...] = ()
+    gone: tuple[tuple[int, Lost], ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class CursorMove:
     """Put a subscription of a stage's stream, which may be new, where it is to stand once the stage is committed.
 
     It has done with everything up to `floor`, with the ranges `settled` and the rows `settled_rows` of the stage, and
     with what it had settled from `kept_from` on, but for what it had never wanted before: what it never wanted now is
-    what lies below `start`, and `unwanted` and `unwanted_rows`. `origins`: an incarnation, the next sequence there, and
-    runs from it on: a first sequence there, its place here, and how many in a row. `owner`: whose it is from
-    now on, "" for whose it is here.
+    what lies below `start`, and `unwanted` and `unwanted_rows`. `owner`: whose it is from now on, "" for whose it is
+    here.
     """
 
     stage: int
@@ -35,7 +43,7 @@ class CursorMove:
     kept_from: int
     settled: tuple[tuple[int, int], ...] = ()
     settled_rows: tuple[tuple[int, int], ...] = ()
-    origins: tuple[tuple[bytes, int, tuple[tuple[int, Place, int], ...]], ...] = ()
+    origins: tuple[MovedOrigin, ...] = ()
     is_removed: bool = False
     """Whether it is to be gone instead, since `opened_us`."""
     unwanted: tuple[tuple[int, int], ...] = ()

@@ -129,8 +129,10 @@ def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved
     floor, settled = cursor_of(move.floor, (*move.settled, *rows, *never))
     below, unwanted = cursor_of(move.start - 1, never)
     origins = tuple(
-        Origin(incarnation, following, tuple((run, sequence_of(place, first), count) for run, place, count in runs))
-        for incarnation, following, runs in move.origins
+        Origin(
+            incarnation, following, tuple((run, sequence_of(place, first), count) for run, place, count in runs), gone
+        )
+        for incarnation, following, runs, gone in move.origins
     )
     return CursorMoved(
         stream_id, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled, origins,

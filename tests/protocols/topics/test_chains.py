@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 import pytest
 
+from veredus.protocols.topics.ids import MessageId, shown_of
+from veredus.protocols.topics.losing import named_in
 from veredus.protocols.topics.merged import Merged
 from veredus.protocols.topics.placing import Side, moves
 from veredus.protocols.topics.transfer import APPENDED_US, Attributes, Standing
-from veredus.streams.exchange import CursorMove, Place
+from veredus.streams.exchange import CursorMove, MovedOrigin
 from veredus.streams.facts import CursorMoved, Gone, Origin, SubscriptionTold
 from veredus.streams.lives import Lives
 from veredus.streams.ranges import cursor_of
@@ -169,27 +171,36 @@ class World:
         one, client = shop.subscriptions.get(who), self.clients.get(who)
         if one is None or client is None:
             return False
+        if client.last is not None and not self._name(one, client.last, shop):
+            return False
         if not is_lost:
             self._tell(one, client, shop)
-        undone = shop.undone(one)
-        if client.last is not None:
-            incarnation, sequence = client.last
-            is_own = incarnation == shop.incarnation
-            places = {o.next_sequence: o.sequence for o in one.origins if o.incarnation == incarnation}
-            if is_own and sequence in undone[:1]:
-                shop.settle(one, sequence)
-            elif is_own and sequence < min(undone, default=len(shop.rows) + 1):
-                pass
-            elif places.get(sequence):
-                shop.settle(one, places[sequence])
-            elif not sequence < max(places, default=0):
-                assert not is_own
-                return False
         undone = shop.undone(one)
         if undone and not is_lost:
             client.last = shop.incarnation, undone[0]
             client.got.append(shop.rows[undone[0] - 1].put)
         return bool(undone)
+
+    def _name(self, one: Subscription, last: tuple[bytes, int], shop: Shop) -> bool:
+        """Settle what was got last; whether it was given, as far as this server can know."""
+        incarnation, sequence = last
+        is_own = incarnation == shop.incarnation
+        named = MessageId(shown_of(incarnation), sequence, sequence)
+        origins = [origin for origin in one.origins if origin.incarnation == incarnation]
+        while told := named_in(one.lost, named, origins):
+            one.tell(SubscriptionTold(1, one.subscriber, one.name, told.incarnation, told.first, told.last))
+        undone = shop.undone(one)
+        places = {origin.next_sequence: origin.sequence for origin in origins}
+        if is_own and sequence in undone[:1]:
+            shop.settle(one, sequence)
+        elif is_own and sequence < min(undone, default=len(shop.rows) + 1):
+            pass
+        elif places.get(sequence):
+            shop.settle(one, places[sequence])
+        elif not any(origin.is_done(sequence) for origin in origins):
+            assert not is_own
+            return False
+        return True
 
     def _tell(self, one: Subscription, client: Client, shop: Shop) -> None:
         """What is gone, before a merge or here."""
@@ -256,13 +267,13 @@ def placed(move: CursorMove, first: int) -> CursorMoved:
     floor, settled = cursor_of(move.floor, (*move.settled, *rows, *never))
     below, unwanted = cursor_of(move.start - 1, never)
 
-    def origin(incarnation: bytes, following: int, runs: tuple[tuple[int, Place, int], ...]) -> Origin:
-        places = ((run, place.sequence if place.row < 0 else first + place.row, count) for run, place, count in runs)
-        return Origin(incarnation, following, tuple(places))
+    def origin(moved: MovedOrigin) -> Origin:
+        places = ((run, at.sequence if at.row < 0 else first + at.row, count) for run, at, count in moved.runs)
+        return Origin(moved.incarnation, moved.next_sequence, tuple(places), moved.gone)
 
     return CursorMoved(
         1, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled,
-        tuple(origin(*one) for one in move.origins), move.is_removed, unwanted, lost=move.lost,
+        tuple(map(origin, move.origins)), move.is_removed, unwanted, lost=move.lost,
     )  # fmt: skip
 
 
@@ -326,6 +337,7 @@ def check(story: list[Event], offsets_us: tuple[int, ...], slack_us: int = 0) ->
         assert twice <= world.again & world.trimmed, "each once; of two copies, both of which were there"
         early = {put for put in client.got if put < client.since and world.tried_us[put] < client.since_us}
         assert client.told <= world.trimmed
+        assert client.told & set(client.got) <= world.again, "what is told to be gone was not got"
         known = {*client.got, *client.told}
         assert known >= set(range(client.since, world.put_count + 1)), "none is lost in silence"
         assert len(early) <= 2 * (SERVERS - 1) * slack_us // STEP_US, "none comes that was put before"

@@ -17,6 +17,8 @@ from veredus.streams.removed import GIVEN as MARK
 
 from .town import SECOND, Node, Person, ProxyHost, Town
 
+NOW = Now(0, 0)
+
 
 class Lives(Scene):
     """The streams of one name are told apart by ids."""
@@ -158,8 +160,8 @@ def test_whoever_holds_the_id_of_a_removed_stream_gets_each_message_once_when_th
 @pytest.mark.parametrize("code", ["stream-deleted", "stream-replaced", "subscription-removed"])
 def test_who_gets_or_puts_while_a_topic_is_removed_is_told_to_try_again(code: str) -> None:
     gets = Gets(lambda: 7, lambda: incarnation(1), 10, 1000)
-    gets.ask(1, Get("alice", "s", "-1"), "local")
-    (got,) = gets.handle(x.Refuse(7, code, "it is gone"))
+    gets.ask(1, Get("alice", "s", "-1"), "local", NOW)
+    (got,) = gets.handle(x.Refuse(7, code, "it is gone"), NOW)
     assert got == GetEnded(
         1,
         StatusWord.SERVER_UNAVAILABLE,
@@ -175,6 +177,6 @@ def test_who_gets_or_puts_while_a_topic_is_removed_is_told_to_try_again(code: st
 
 def test_who_gets_while_a_commit_moves_its_subscription_is_told_to_try_again() -> None:
     gets = Gets(lambda: 7, lambda: incarnation(1), 10, 1000)
-    gets.ask(1, Get("alice", "s", "-1"), "local")
-    (got,) = gets.handle(x.Fence(7, 1, "a commit has moved it: subscribe again"))
+    gets.ask(1, Get("alice", "s", "-1"), "local", NOW)
+    (got,) = gets.handle(x.Fence(7, 1, "a commit has moved it: subscribe again"), NOW)
     assert got == GetEnded(1, StatusWord.SERVER_UNAVAILABLE, "a commit has moved it: subscribe again: retry")

@@ -15,6 +15,8 @@ from veredus.streams.lives import Lives
 from .messages import Get, GetMany, Subscribe, Unsubscribe
 from .pushed import Gap, Message
 
+GAP_TOLD_MAX, GAP_TOLD_NS = 8, 1_000_000_000
+"""So often, at so long intervals, whoever knows the page alone is told what it missed: it may have no word for that."""
 CREDIT_SIZE = 64 << 10
 """How many bytes of messages wait here for one client at most, and one frame more."""
 
@@ -65,8 +67,10 @@ class Getter:
     """What was gone before a merge, which it is told first of all."""
     is_telling: bool = False
     """Whether what it names of that is on its way to the journal."""
-    gap_told: tuple[str, int] = ("", 0)
-    """What it missed and was told last, and how often it was told."""
+    names_gaps: bool = False
+    """Whether it is told what it missed until it names that: its wishes have numbers, which are not on the page."""
+    gap_told: tuple[str, int, int] = ("", 0, 0)
+    """What it missed and was told last, how often it was told, and when last (monotonic nanoseconds)."""
 
     @property
     def asker(self) -> int:
@@ -78,11 +82,17 @@ class Getter:
         """The incarnation of the stream that is there, and the lives of those of its name that were removed."""
         return () if self.grant is None else (self.grant.stream_incarnation, *self.grant.removed)
 
-    def tell_gap(self, named: str) -> int:
-        """It is about to be told what it missed, under this id; how often it was, with this time."""
-        before, count = self.gap_told
-        self.gap_told = named, count + 1 if before == named else 1
-        return self.gap_told[1]
+    def tell_gap(self, named: str, now_ns: int) -> bool:
+        """It is about to be told what it missed, under this id; whether it was told often enough, with this time.
+
+        What is told within a second counts once: it may be the answer to many copies of one question.
+        """
+        before, count, at_ns = self.gap_told
+        if before != named:
+            self.gap_told = named, 1, now_ns
+        elif now_ns >= at_ns + GAP_TOLD_NS:
+            self.gap_told = named, count + 1, now_ns
+        return not self.names_gaps and self.gap_told[1] >= GAP_TOLD_MAX
 
     @property
     def next_sequence(self) -> int:

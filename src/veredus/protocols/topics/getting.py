@@ -27,6 +27,7 @@ from itertools import islice
 from typing import NamedTuple, TypeAlias
 
 from veredus.delivery.settlement import Range
+from veredus.kernel.engine import Now
 from veredus.streams import exchange as x
 from veredus.streams.facts import Lost
 from veredus.streams.lives import Lives
@@ -45,9 +46,6 @@ from .words import NO_MESSAGE_ID
 MANY_CREDIT_SIZE = 2 << 20
 """The same for one that gets many at once, as long as there are no more than `WIDE_MAX` of those."""
 WIDE_MAX = 128
-GAP_TOLD_MAX = 8
-"""So often whoever names nothing that it missed is told of it: a client that knows the page alone cannot name it, and
-asks four times for one message."""
 _ADMIN, _LOOK, _TELL = 1, 2, 3
 
 
@@ -97,11 +95,12 @@ class Gets:
         self.by_session: dict[int, Getter] = {}
         """Who has which session that is open."""
         self._effects: list[Effect] = []
+        self._now = Now(0, 0)
 
-    def ask(self, peer: int, question: Question, principal: str) -> Sequence[Effect]:
+    def ask(self, peer: int, question: Question, principal: str, now: Now) -> Sequence[Effect]:
         """A client subscribes, unsubscribes or gets, as `principal`."""
         effects: list[Effect] = []
-        self._effects = effects
+        self._effects, self._now = effects, now
         key = (question.topic, question.sender, principal)
         getter = self._getters.pop(key, None)
         if getter is None:
@@ -114,10 +113,10 @@ class Gets:
             self._go_through(getter)
         return effects
 
-    def handle(self, event: Answer) -> Sequence[Effect]:
+    def handle(self, event: Answer, now: Now) -> Sequence[Effect]:
         """The streams floor says something to one of the sessions."""
         effects: list[Effect] = []
-        self._effects = effects
+        self._effects, self._now = effects, now
         getter = self.by_session.get(event.session)
         if getter is not None:
             match event:
@@ -180,6 +179,7 @@ class Gets:
         elif isinstance(question, Subscribe):
             # One that is there is asked for anew: a merge compares when that was with when it was left elsewhere.
             getter.is_removing = question.left > 0
+            getter.names_gaps |= question.wish > 0
             self._administer(getter, "subscription.renew", wish=question.wish, left=question.left)
         elif getter.grant is None:
             self._administer(getter, "subscription.show")
@@ -214,6 +214,7 @@ class Gets:
             for origin in result["origins"]:
                 getter.origins.setdefault(shown_of(origin.incarnation), []).append(origin)
             getter.done, getter.lost = ((0, result["floor"]), *result["settled"]), list(result["lost"])
+            getter.names_gaps = result["wish"] > 0
             self._attach(getter)
 
     def _refused(self, getter: Getter, said: x.Refuse) -> None:
@@ -315,7 +316,7 @@ class Gets:
             getter.credit_size = MANY_CREDIT_SIZE
             self._free(getter, MANY_CREDIT_SIZE - CREDIT_SIZE)
         named_id = read_id(question.last_id)
-        told = named_in(getter.lost, named_id) if named_id else None
+        told = named_in(getter.lost, named_id, getter.origins.get(named_id.incarnation, ())) if named_id else None
         if told is not None:
             getter.is_telling = True
             self._tell(getter, told)
@@ -399,7 +400,7 @@ class Gets:
         if getter.lost:
             lost = getter.lost[0]
             named = gap_id(lost.incarnation, lost.first, lost.last)
-            if getter.tell_gap(named) == GAP_TOLD_MAX:
+            if getter.tell_gap(named, self._now.monotonic_ns):
                 self._tell(getter, lost)
             self._answer_gap(getter, lost.first, lost.last, "gone before servers merged", named)
         elif message is None and not getter.has_caught_up:
@@ -408,7 +409,7 @@ class Gets:
             self._answer(getter, StatusWord.NO_MESSAGES)
         elif isinstance(message, Gap):
             named = gap_id(getter.lives.at(message.sequence), message.sequence, message.last)
-            if getter.tell_gap(named) == GAP_TOLD_MAX:
+            if getter.tell_gap(named, self._now.monotonic_ns):
                 getter.messages.popleft()
                 self._effects.append(x.SettleRequested(getter.session, ((message.sequence, message.last),)))
             self._answer_gap(getter, message.sequence, message.last, message.code, named)

@@ -136,12 +136,17 @@ def all_of(lost: Iterable[Lost]) -> tuple[Lost, ...]:
     return tuple(Lost(life, *bounds) for life, ranges in by_life.items() for bounds in joined(ranges))
 
 
-def named_in(lost: Iterable[Lost], named: MessageId) -> Lost | None:
-    """What an id says to be known of what is lost, None for nothing."""
+def named_in(lost: Iterable[Lost], named: MessageId, origins: Iterable[Origin] = ()) -> Lost | None:
+    """What an id says to be known of what is lost, None for nothing: under its own name, or under one that it had
+    before, when a message was given.
+    """
+    known = [one for origin in origins if origin.next_sequence == named.first for one in origin.gone_to(named.last)]
     for one in lost:
-        first, last = max(one.first, named.first), min(one.last, named.last)
-        if shown_of(one.incarnation) == named.incarnation and first <= last:
-            return Lost(one.incarnation, first, last)
+        own = Lost(one.incarnation, named.first, named.last)
+        for said in (own, *known) if shown_of(one.incarnation) == named.incarnation else known:
+            first, last = max(one.first, said.first), min(one.last, said.last)
+            if said.incarnation == one.incarnation and first <= last:
+                return Lost(one.incarnation, first, last)
     return None
 
 

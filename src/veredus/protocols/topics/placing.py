@@ -28,7 +28,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, TypeAlias
 
-from veredus.streams.exchange import CursorMove, Place
+from veredus.streams.exchange import CursorMove, MovedOrigin, Place
 from veredus.streams.facts import Lost, Origin
 from veredus.streams.lives import Lives
 from veredus.streams.ranges import common, cursor_of, joined, without
@@ -42,7 +42,6 @@ from .transfer import TIME_MAX_US, Bounds, Standing
 
 _NEVER_US = 1 << 63
 _Lefts: TypeAlias = tuple[tuple[str, int, int], ...]
-_Origin: TypeAlias = tuple[bytes, int, tuple[tuple[int, Place, int], ...]]
 
 
 class Side(NamedTuple):
@@ -246,7 +245,7 @@ class _Placer:
         lost = self._lost(keeper, giver, there)
         # Whoever was told names it, perhaps more than once; and a later merge tells nobody of it who knows it.
         known = (*lost, *in_lives(common(self._missing, there.received), merged.giver_lives))
-        knows = ((one.incarnation, 0, ((one.first, Place(), one.last - one.first + 1),)) for one in known)
+        knows = (MovedOrigin(one.incarnation, 0, ((one.first, Place(), one.last - one.first + 1),)) for one in known)
         return CursorMove(
             self._stage, who, self._name, _time(min(keeper.opened_us, opened_us)), below + 1, below,
             below + 1 if kept is None else kept.start, received, self._rows(there.received),
@@ -277,7 +276,7 @@ class _Placer:
         found = (self._twin_places[bisect_left(q, first) : bisect_right(q, last)] for first, last in ranges)
         return joined((place, place) for places in found for place in places)
 
-    def _origins(self, kept: Standing | None, given: Standing | None) -> tuple[_Origin, ...]:
+    def _origins(self, kept: Standing | None, given: Standing | None) -> tuple[MovedOrigin, ...]:
         """What the ids mean that either server gave, or one that was merged into it: all below one was received, and
         that one may be named still, or many from it on.
 
@@ -286,7 +285,7 @@ class _Placer:
         earlier merge may hold what was given last before that.
         """
         merged = self._merged
-        found: list[_Origin] = []
+        found: list[MovedOrigin] = []
         if given is not None:
             following, last = self._next_of(given)
             run = (following, following, min(COUNT_MAX, last + 1 - following))
@@ -296,46 +295,45 @@ class _Placer:
             known = (own, *_unnamed(given, merged.giver_lives))
             # A server from the page has ids, and no sequences: by those its message is named.
             known = known[is_of_page(shown_of(merged.giver_lives.present)) :]
-            found += [(one.incarnation, one.next_sequence, self._mapped(one)) for one in known]
+            found += [self._mapped(one) for one in known]
         following, last = (merged.head + 1, merged.head) if kept is None else _next_in(kept, merged.head)
         count = min(COUNT_MAX, last + 1 - following)
         here = (following, Place(following), count)
-        found.append((merged.keeper_lives.at(following), following, (here,) if count else ()))
+        found.append(MovedOrigin(merged.keeper_lives.at(following), following, (here,) if count else ()))
         if kept is not None:
             for one in _unnamed(kept, merged.keeper_lives):
                 runs = tuple((first, Place(place), count) for first, place, count in one.runs)
-                found.append((one.incarnation, one.next_sequence, runs))
+                found.append(MovedOrigin(one.incarnation, one.next_sequence, runs, one.gone))
         return tuple(dict.fromkeys(found))
 
-    def _mapped(self, origin: Origin) -> tuple[tuple[int, Place, int], ...]:
-        """Where an origin of the giver's lies here: what is gone meanwhile is done with under that name."""
-        found: list[tuple[int, Place, int]] = []
+    def _mapped(self, origin: Origin) -> MovedOrigin:
+        """Where an origin of the giver's lies here. What is gone meanwhile is done with under that name, and who names
+        it was not to be told of it.
+        """
+        merged = self._merged
+        runs: list[tuple[int, Place, int]] = []
+        gone = list(origin.gone)
         for first, place, count in origin.runs:
-            at, end = place, place + count
-            for run in self._merged.runs_in(place, end - 1) if place else ():
-                found.append((first + at - place, Place(), run.first - at))
-                found.append((first + run.first - place, run.place, run.last - run.first + 1))
-                at = run.last + 1
-            found.append((first + at - place, Place(), end - at))
-        return tuple(run for run in found if run[2])
+            if not place:
+                runs.append((first, Place(), count))
+                continue
+            there = merged.runs_in(place, place + count - 1)
+            runs += [(first + run.first - place, run.place, run.last - run.first + 1) for run in there]
+            for one in in_lives(common(((place, place + count - 1),), self._missing), merged.giver_lives):
+                runs.append((first + one.first - place, Place(), one.last - one.first + 1))
+                gone.append((first + one.first - place, one))
+        return MovedOrigin(origin.incarnation, origin.next_sequence, tuple(runs), tuple(gone))
 
     def _next_of(self, given: Standing) -> Bounds:
-        """What the giver would hand out next, or has handed out and was not told of; and up to where from there on."""
-        merged = self._merged
-        first, last = _next_in(given, merged.giver_head)
-        for low, high in ((first, last), (1, merged.giver_head)):
-            sequence = self._first_in(without(((low, high),), ((0, given.floor), *given.settled)))
-            if sequence:
-                return sequence, high
-        return merged.giver_head + 1, merged.giver_head
-
-    def _first_in(self, undone: tuple[Bounds, ...]) -> int:
-        """The first of the giver's sequences in these ranges that is there; 0 for none."""
-        merged = self._merged
-        rows = [merged.sequences[first] for first, _ in self._rows(undone)[:1]]
-        q = self._twins
-        twins = (q[bisect_left(q, first) : bisect_right(q, last)] for first, last in undone)
-        return min((*rows, *(found[0] for found in twins if found)), default=0)
+        """What the giver would hand out next, or has handed out and was not told of, though that may be gone; and up to
+        where from there on.
+        """
+        head = self._merged.giver_head
+        for low, high in (_next_in(given, head), (1, head)):
+            undone = without(((low, high),), ((0, given.floor), *given.settled))
+            if undone:
+                return undone[0][0], high
+        return head + 1, head
 
 
 def _next_in(standing: Standing, head: int) -> Bounds:

@@ -283,7 +283,7 @@ class Server:
         elif isinstance(message, Put | PutMany):
             self._follow(self.puts.ask(peer, message, principal, now), now)
         else:
-            self._follow(self.gets.ask(peer, message, principal), now)  # type: ignore[arg-type]
+            self._follow(self.gets.ask(peer, message, principal, now), now)  # type: ignore[arg-type]
 
     def _told(self, event: Any, now: Now) -> None:
         """The streams floor says something to one of the sessions."""
@@ -291,7 +291,7 @@ class Server:
         if kind == _PUTS:
             self._follow(self.puts.handle(event, now), now)
         elif kind == _GETS:
-            self._follow(self.gets.handle(event), now)
+            self._follow(self.gets.handle(event, now), now)
         elif kind == _MOVES:
             part = self._parts.get(event.session)
             if part is not None:

@@ -215,9 +215,10 @@ def _is_of_a_stream(one: Lost | Gone) -> bool:
 
 
 def _is_sound(origin: Origin) -> bool:
-    numbers = (origin.next_sequence, *chain.from_iterable(origin.runs))
+    numbers = (origin.next_sequence, *chain.from_iterable(origin.runs), *(first for first, _ in origin.gone))
     are_whole = all(0 <= number <= U63_MAX for number in numbers)
-    return are_whole and len(origin.incarnation) <= INCARNATION_SIZE
+    are_of_streams = all(_is_of_a_stream(one) for _, one in origin.gone)
+    return are_whole and are_of_streams and len(origin.incarnation) <= INCARNATION_SIZE
 
 
 def _check_rows(part: RowsPart, count: int) -> None:
