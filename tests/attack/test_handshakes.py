@@ -16,10 +16,10 @@ import pytest
 from tests.attack.figures import Figures
 from tests.attack.neighbour import neighbour, resident_size
 from tests.attack.tls_by_hand import client_hello, record_of
+from tests.certificates import CERTIFICATES
 from tests.processes import free_port
 from tests.system.serving import ServedNode
 
-CERTIFICATES = Path(__file__).parent.parent / "runtime" / "certificates"
 HELLO = record_of(client_hello(bytes(range(32))))
 ATTACKER = "127.0.0.2"
 

@@ -18,6 +18,7 @@ import veredus
 from tests.attack.figures import Figures
 from tests.attack.neighbour import neighbour, resident_size
 from tests.attack.tls_by_hand import client_hello, record_of
+from tests.certificates import CERTIFICATES
 from tests.interop.ears import LibzmqEar, StreamEar, Zeps1Ear, ZmtpEar, listen, over_tcp
 from tests.processes import Child, free_port
 from tests.protocols.zmtp.by_hand import command, greeting
@@ -29,7 +30,6 @@ from veredus.runtime.security import add_token, client_context
 MIB = 1 << 20
 GREETING = frames.encode_attach("", 2) + native.encode_message(0, m.Hello())
 ROOT = Path(__file__).parent.parent.parent
-CERTIFICATES = ROOT / "tests" / "runtime" / "certificates"
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from tests.attack.figures import Attack, Figures
 from tests.attack.flooding import flooded
 from tests.attack.neighbour import forget_peak, neighbour, resident_size, resident_size_peak
 from tests.attack.tls_by_hand import client_hello, record_of
+from tests.certificates import CERTIFICATES
 from tests.interop.ears import ATTACH
 from tests.processes import free_port
 from tests.protocols.zmtp.by_hand import OPENING, command, message
@@ -25,7 +26,6 @@ pytestmark = pytest.mark.slow
 KIB, MIB = 1 << 10, 1 << 20
 GROWTH_MAX = 64 * MIB
 TRIPS_PER_SECOND_MIN = 4
-CERTIFICATES = Path(__file__).parent.parent / "runtime" / "certificates"
 SAID = {
     ("ZEPS", "PINGs"): command(b"PING", bytes(2)),
     ("ZEPS", "unknown commands"): command(b"x"),

@@ -14,6 +14,7 @@ import pytest
 
 from tests.attack.figures import Figures
 from tests.attack.neighbour import neighbour, resident_size, resident_size_peak
+from tests.certificates import CERTIFICATES
 from tests.processes import free_port
 from tests.system.serving import ServedNode
 from veredus.protocols.zeps import frames, native
@@ -22,7 +23,6 @@ from veredus.protocols.zeps import messages as m
 pytestmark = pytest.mark.slow
 
 MIB = 1 << 20
-CERTIFICATES = Path(__file__).parent.parent / "runtime" / "certificates"
 GREETING = frames.encode_attach("", native.VERSION) + native.encode_message(0, m.Hello())
 
 

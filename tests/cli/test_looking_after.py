@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import CERTIFICATES
 from tests.cli.conftest import Veredus
 from tests.journal.rig import as_killed
 from veredus.cli import veredus
@@ -15,8 +16,6 @@ from veredus.client.embedded import Embedded, embedded
 from veredus.node.rules import Rule
 from veredus.runtime.security import add_token
 from veredus.streams.replay import Replay
-
-CERTIFICATES = Path(__file__).parent.parent / "runtime" / "certificates"
 
 
 def publish(node: Embedded, stream: str, count: int) -> None:

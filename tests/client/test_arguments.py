@@ -6,13 +6,13 @@ import socket
 import ssl
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
 import veredus
+from tests.certificates import CERTIFICATES
 from veredus.client.embedded import Embedded
 from veredus.kernel.errors import Misuse, Refused, Unavailable
 
@@ -271,8 +271,7 @@ def test_tls_is_given_with_addresses_that_have_it_or_need_none(node: Embedded) -
 
 
 def test_who_meets_another_listener_of_the_node_is_told_at_once_which() -> None:
-    certificates = Path(__file__).parents[1] / "runtime" / "certificates"
-    section = {"certificate": str(certificates / "node.pem"), "key": str(certificates / "node.key")}
+    section = {"certificate": str(CERTIFICATES / "node.pem"), "key": str(CERTIFICATES / "node.key")}
     listen = {"tcp": "127.0.0.1:0", "tls": "127.0.0.1:0", "zeromq": "tcp://127.0.0.1:0", "metrics": "127.0.0.1:0"}
     with veredus.embedded(listen=listen, tls=section) as node:
         places = {name: place.removeprefix("tcp://") for name, place in node.served.addresses.items()}

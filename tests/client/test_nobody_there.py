@@ -11,13 +11,12 @@ from pathlib import Path
 import pytest
 
 import veredus
+from tests.certificates import CERTIFICATES
 from tests.processes import beside
 from veredus.client.embedded import Embedded
 from veredus.kernel.errors import Refused, Unavailable
 from veredus.protocols.zeps.frames import encode_invalid
 from veredus.runtime.security import client_context
-
-CERTIFICATES = Path(__file__).parents[1] / "runtime" / "certificates"
 
 
 def refusing_port() -> int:

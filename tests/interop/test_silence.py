@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import veredus
+from tests.certificates import CERTIFICATES
 from tests.interop.ears import (
     Ear,
     LibzmqEar,
@@ -34,7 +35,6 @@ from veredus.runtime.sockets import LINGER_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.attack]
 
-CERTIFICATES = Path(__file__).parents[1] / "runtime" / "certificates"
 LONG_SIZE, BODY_SIZE, ROOM_SIZE = 12 << 20, 8 << 10, 16 << 10
 PIECE_SIZE = 8_000
 RULES = '[[security.rules]]\nprincipal = "desk"\nmay = ["*"]\n'

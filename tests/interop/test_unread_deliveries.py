@@ -11,6 +11,7 @@ import pytest
 
 import veredus
 from tests.attack.by_hand import Peer
+from tests.certificates import CERTIFICATES
 from tests.interop.ears import over_tls
 from tests.interop.zeps1_by_hand import Client, Said, StreamWay, over_tcp, over_unix, over_zeromq
 from tests.processes import free_port
@@ -20,7 +21,6 @@ from veredus.protocols.zeps.native import Kind
 
 pytestmark = pytest.mark.interop
 
-CERTIFICATES = Path(__file__).parents[1] / "runtime" / "certificates"
 LONG_COUNT, BODY = 1_600, bytes(16 << 10)
 """More than this machine's systems and the node together keep of it for one that reads nothing."""
 MUCH = 1 << 40

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import CERTIFICATES
 from tests.interop.ears import Ear, Zeps1Ear, over_tcp, over_tls
 from veredus.node.settings import ListenSection, NodeSection, NodeSettings, TlsSection
 from veredus.runtime.serve import Node
 from veredus.runtime.sockets import StreamLink, words_of_end
-
-CERTIFICATES = Path(__file__).parent / "certificates"
 
 
 def links() -> int:

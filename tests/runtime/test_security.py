@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.certificates import CERTIFICATES
 from veredus.kernel.errors import Refused
 from veredus.node.settings import TlsSection
 from veredus.protocols.zmtp.z85 import encode_z85
@@ -25,7 +26,6 @@ from veredus.runtime.security import (
     server_context,
 )
 
-CERTIFICATES = Path(__file__).parent / "certificates"
 AUTHORITY, NODE, NODE_KEY, DESK, DESK_KEY = (
     str(CERTIFICATES / name) for name in ("authority.pem", "node.pem", "node.key", "desk-1.pem", "desk-1.key")
 )

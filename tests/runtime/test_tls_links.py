@@ -11,12 +11,12 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from pathlib import Path
 
 import pytest
 import uvloop
 
 from tests.attack.tls_by_hand import client_hello
+from tests.certificates import CERTIFICATES
 from veredus.node.settings import TlsSection
 from veredus.runtime.checks import Checks
 from veredus.runtime.security import client_context, server_context
@@ -30,7 +30,6 @@ from veredus.runtime.tls_links import (
     shake_hands,
 )
 
-CERTIFICATES = Path(__file__).parent / "certificates"
 AUTHORITY, NODE, NODE_KEY = (str(CERTIFICATES / name) for name in ("authority.pem", "node.pem", "node.key"))
 HIGH, LOW = 1 << 20, 1 << 18
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]

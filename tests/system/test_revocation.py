@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import veredus
+from tests.certificates import CERTIFICATES
 from tests.runtime.authority import Authority
-from tests.runtime.test_tls_links import CERTIFICATES
 from tests.system.secured import Secured, ended_code, reload_by_command
 from veredus.runtime.security import add_token, client_context, remove_token
 
