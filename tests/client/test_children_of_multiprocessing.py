@@ -119,7 +119,11 @@ def work(lines, begin, connects_before):
     if connects_before:
         veredus.connect(sys.argv[1])
     sys.stdin = open(0, closefd=False)
-    threading.Thread(target=lambda: begin.wait() and publish(lines)).start()
+    begins = lambda: begin.wait() and publish(lines)
+    if sys.argv[4] == "thread":
+        threading.Thread(target=begins).start()
+    else:
+        ThreadPoolExecutor().submit(begins)
 
 context = multiprocessing.get_context("fork")
 lines, begin = context.SimpleQueue(), context.Event()
@@ -136,10 +140,11 @@ print(child.exitcode)
 
 
 @pytest.mark.parametrize("connects", ["before", "late"])
+@pytest.mark.parametrize("of", ["thread", "executor"])
 def test_where_it_is_interrupted_as_it_waits_for_such_a_thread_it_names_what_it_lost(
-    node: Embedded, stream: str, connects: str
+    node: Embedded, stream: str, connects: str, of: str
 ) -> None:
-    said, told = told_without_a_node(node, INTERRUPTED, stream, connects)
+    said, told = told_without_a_node(node, INTERRUPTED, stream, connects, of)
     (named,) = named_in(told)
     assert f"not confirmed 1 publication (stream {stream!r}, source 'a', the last number is 1)" in named
     if sys.version_info < (3, 13):  # there Python says that it was interrupted, and goes on

@@ -143,7 +143,8 @@ def node_has_confirmed():
     return publisher.taken_number
 
 threading.Thread(target=lambda: loop.run_until_complete(main()), daemon=True).start()
-time.sleep(0.5)
+while len(numbers) < 50:
+    time.sleep(0.01)
 """
 
 

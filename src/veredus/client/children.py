@@ -4,10 +4,11 @@ there: such a child ends behind its threads, where Python waits for them, and wh
 
 from __future__ import annotations
 
+import os
 import sys
 import threading
 
-from veredus.kernel.last import end
+from veredus.kernel.last import end, is_over
 
 
 def is_forked_child() -> bool:
@@ -23,18 +24,38 @@ def watch_children() -> None:
     """See to the end of this process, and of those that are forked from it, where they are such children."""
     if sys.version_info >= (3, 13):
         return  # `endings` does, by what `multiprocessing` finalizes: that is behind the threads there
-    if threading._SHUTTING_DOWN:  # type: ignore[attr-defined]
-        if is_forked_child():
-            # Its main thread waits for its threads already, and for this one with them.
-            threading.Thread(target=end_behind_threads, name="veredus-end", daemon=False).start()
+    if not is_forked_child():
+        os.register_at_fork(after_in_child=_watch_start)
+        _watch_start()  # a child of a fork server imports this before it is started
+    elif threading._SHUTTING_DOWN:  # type: ignore[attr-defined]
+        # Its main thread waits for its threads already, and for this one with them.
+        threading.Thread(target=end_behind_threads, name="veredus-end", daemon=False).start()
     else:
-        # Behind all that others have done there: it may end threads.
-        threading._threading_atexits.insert(0, _end)  # type: ignore[attr-defined]
+        _watch_shutdown()
 
 
-def _end() -> None:
+def _watch_start() -> None:
+    """Have `multiprocessing` call us in what it starts, when it has forgotten what its parent had it do."""
+    util = sys.modules.get("multiprocessing.util")
+    if util is not None:
+        util.register_after_fork(sys.modules[__name__], lambda _: _watch_shutdown())
+
+
+def _watch_shutdown() -> None:
+    """End this child behind its wait for its threads, also where that is broken off: `multiprocessing` waits by this
+    function alone, and leaves the process then.
+    """
+    shut_down = threading._shutdown  # type: ignore[attr-defined]
+
+    def shut_down_and_end() -> None:
+        try:
+            shut_down()
+        finally:
+            if not is_over():
+                end()
+
     if is_forked_child():
-        end_behind_threads()
+        threading._shutdown = shut_down_and_end  # type: ignore[attr-defined]
 
 
 def end_behind_threads() -> None:
