@@ -138,7 +138,8 @@ class PageProcess(Peer):
         if said is not None and said.status in (page.OK, page.NOT_SUBSCRIBED):
             self.client.believed.pop(seat.topic, None)
             # By the page, a copy of what was done, and not answered, is told NOT_SUBSCRIBED.
-            proxy = self.client.proxy if self._tries_left == RETRIES_MAX else ""
+            is_asked_once = self._tries_left == RETRIES_MAX and self.network.carelessness is None
+            proxy = self.client.proxy if is_asked_once else ""
             told.left(seat, said.sender, said.status == page.OK, begun_ns, proxy)
         return said
 
