@@ -3,6 +3,7 @@
 import pytest
 
 from tests.streams.rig import Rig
+from tests.streams.sinking import open_run, open_stage, staged
 from veredus.journal.exchange import AppendRequested
 from veredus.kernel.events import DeadlineReached
 from veredus.matching import Filter
@@ -66,3 +67,17 @@ def test_no_cursor_of_a_deleted_stream_is_journaled_that_has_not_gone_yet(rig: R
     orders = rig.floor.handle(DeadlineReached(), rig.now)
     assert rig.floor.remains.count > 0
     assert [order for order in orders if isinstance(order, AppendRequested)] == []
+
+
+def test_who_publishes_to_other_streams_is_not_looked_at_when_one_is_deleted(rig: Rig) -> None:
+    rig.attach(40, "other", stream="t")
+    run = open_run(rig)
+    staged(rig, run.epoch, 1)
+    stage = open_stage(rig, 70, run.epoch, "t")
+    delete(rig)
+    told = [said.session for said in rig.said if isinstance(said, x.Refuse) and said.code == "stream-deleted"]
+    assert sorted(told)[:25] == [*range(1, 26)]
+    assert 40 not in told
+    assert list(rig.floor.tables.stages.values()) == [rig.floor.tables.stages[stage.stage]]
+    assert rig.publish(rig.attach(41, "again"), 1).session == 41, "the name is free, and so are its sessions"
+    rig.check()

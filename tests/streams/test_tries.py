@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.streams.rig import Rig
 from veredus.streams import exchange as x
+from veredus.streams.ranges import joined
 from veredus.streams.tables import StreamsLimits
 from veredus.streams.tries import Tries
 
@@ -36,6 +38,40 @@ def test_each_sequence_counts_as_often_as_it_was_tried(steps: list[tuple[str, in
     assert within == {place: counts[place] for place in range(low, high + 1) if counts[place]}
     once_more = {place: count for a, b, count in tries.and_one_more(low, high) for place in range(a, b + 1)}
     assert once_more == {place: counts[place] + 1 for place in range(low, high + 1)}
+
+
+@given(
+    st.lists(st.tuples(SEQUENCES, st.booleans()), max_size=40),
+    st.lists(st.tuples(SEQUENCES, st.integers(0, 3)), max_size=24),
+)
+def test_ranges_that_are_dropped_at_once_are_dropped_as_each_by_itself(
+    tried: list[tuple[int, bool]], ranges: list[tuple[int, int]]
+) -> None:
+    one_by_one, at_once = Tries(), Tries()
+    for tries in (one_by_one, at_once):
+        for sequence, is_taken_again in tried:
+            tries.end(sequence)
+            if is_taken_again:
+                tries.begin(sequence)
+    dropped = joined((first, first + more) for first, more in ranges)
+    for bounds in dropped:
+        one_by_one.drop(*bounds)
+    at_once.drop_all(dropped)
+    at_once.check()
+    assert (list(at_once), at_once.returned) == (list(one_by_one), one_by_one.returned)
+
+
+def test_what_one_request_settles_over_and_over_is_looked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = rig_of(40)
+    for sequence in range(1, 31):
+        retry(rig, sequence)
+    looks: list[tuple[int, int]] = []
+    drop = Tries.drop
+    monkeypatch.setattr(Tries, "drop", lambda tries, *bounds: (looks.append(bounds), drop(tries, *bounds)))
+    rig.settle(5, *[(1, 40)] * 500, *[(2, 30)] * 500)
+    assert looks[:1] == [(1, 40)]
+    assert len(looks) <= 2, "its own, and what the journal has then"
+    assert tries_of(rig) == []
 
 
 def rig_of(count: int, unsettled_max: int = 16_384) -> Rig:

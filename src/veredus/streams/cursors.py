@@ -28,7 +28,7 @@ from .exchange import (
 )
 from .facts import SubscriptionSettled
 from .orders import Orders
-from .ranges import raised
+from .ranges import joined, raised
 from .spread import Spread
 from .subscription import Awaited, Subscription
 from .tables import StreamsLimits
@@ -88,8 +88,8 @@ class Cursors:
             )
             self._orders.refuse(event.session, "too-many-ranges", message, is_final=False)
         else:
-            for first, last in event.ranges:
-                subscription.tries.drop(0 if ledger.is_ordered else first, last)
+            settled = joined((0 if ledger.is_ordered else first, last) for first, last in event.ranges)
+            subscription.tries.drop_all(settled)
             subscription.wait(event)
         self.spread.count(subscription)
         self.journal(subscription, now)

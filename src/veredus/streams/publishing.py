@@ -56,7 +56,9 @@ CLOCK_SLACK_US = 60_000_000
 class Publishing:
     """Owns the attachments of sources; changes streams and sources as batches come in."""
 
-    __slots__ = ("_attached", "_durability", "_is_clock_told", "_orders", "_tables", "attachments", "touched")
+    __slots__ = (
+        "_attached", "_attached_to", "_durability", "_is_clock_told", "_orders", "_tables", "attachments", "touched",
+    )  # fmt: skip
 
     def __init__(self, tables: Tables, orders: Orders, durability: Durability) -> None:
         self._tables = tables
@@ -64,6 +66,8 @@ class Publishing:
         self._durability = durability
         self.attachments: dict[int, Attachment] = {}
         self._attached: dict[str, int] = {}
+        self._attached_to: dict[int, dict[int, Attachment]] = {}
+        """By stream, its attachments by session."""
         self._is_clock_told = False
         self.touched: dict[int, Stream] = {}
         """Streams whose durable head has moved since the flows were last pumped, by id."""
@@ -117,11 +121,16 @@ class Publishing:
     def _add(self, attachment: Attachment) -> None:
         self._remove(attachment.session)
         self.attachments[attachment.session] = attachment
+        self._attached_to.setdefault(attachment.stream.stream_id, {})[attachment.session] = attachment
         self._attached[attachment.principal] = self._attached.get(attachment.principal, 0) + 1
 
     def _remove(self, session: int) -> Attachment | None:
         attachment = self.attachments.pop(session, None)
         if attachment is not None:
+            others = self._attached_to[attachment.stream.stream_id]
+            del others[session]
+            if not others:
+                del self._attached_to[attachment.stream.stream_id]
             if attachment.stage is not None and attachment.stage.session == session:
                 attachment.stage.session = 0
             count = self._attached[attachment.principal] - 1
@@ -195,7 +204,7 @@ class Publishing:
 
     def end_stream(self, stream: Stream) -> None:
         """The stream was deleted: whoever publishes to it is told, and what is still on its way is never confirmed."""
-        for attachment in [attachment for attachment in self.attachments.values() if attachment.stream is stream]:
+        for attachment in list(self._attached_to.get(stream.stream_id, {}).values()):
             self._remove(attachment.session)
             self._orders.refuse(attachment.session, "stream-deleted", f"stream {stream.name!r} was deleted")
 

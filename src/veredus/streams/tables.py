@@ -144,6 +144,7 @@ class Tables:
     """Owns all streams, runs and stages of a node, and the numbers that name the next ones."""
 
     __slots__ = (
+        "_stages_of",
         "budget",
         "created_by",
         "departures",
@@ -186,6 +187,8 @@ class Tables:
         self.streams_by_id: dict[int, Stream] = {}
         self.runs: InOrder[str, Run] = InOrder()
         self.stages: InOrder[int, Stage] = InOrder()
+        self._stages_of: dict[int, dict[int, None]] = {}
+        """By stream, those that are meant for it."""
         self.created_by: dict[str, int] = {}
         self.departures = Departures(limits.departures_per_creator_max)
         self.removed = Removed()
@@ -219,18 +222,24 @@ class Tables:
         stream.tail.forget()
         self.departures.forget(stream)
         stream.shares.forget()
-        for stage in [stage for stage in self.stages.values() if stage.stream_id == stream_id]:
-            self.take_stage(stage.stage)
+        for stage in list(self._stages_of.get(stream_id, ())):
+            self.take_stage(stage)
 
     def add_stage(self, stage: Stage) -> None:
         """Know an open stage of a sink that is there."""
         run = self.runs[stage.sink]
         self.stages[stage.stage] = run.stages[stage.stage] = run.attempts[stage.attempt] = stage
+        self._stages_of.setdefault(stage.stream_id, {})[stage.stage] = None
 
     def take_stage(self, number: int) -> Stage | None:
         """Forget an open stage; None where there is none of this number."""
         self.removed_count += 1
         stage = self.stages.take(number)
+        if stage is not None:
+            others = self._stages_of[stage.stream_id]
+            del others[number]
+            if not others:
+                del self._stages_of[stage.stream_id]
         if stage is not None and stage.sink in self.runs:
             run = self.runs[stage.sink]
             run.stages.pop(number, None)

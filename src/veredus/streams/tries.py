@@ -3,11 +3,12 @@
 Invariants
     (1) The ranges are ascending and disjoint, and their counts are above 0; two that touch have different counts.
     (2) What no fact has said is among what has changed, and a fact that the journal did not take said nothing.
+    (3) What was given back ascends.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
@@ -15,6 +16,8 @@ from veredus.delivery.settlement import Range
 
 from .ranges import common, is_in
 
+_FEW = 16
+"""So many ranges are dropped one by one."""
 Tried: TypeAlias = tuple[int, int, int]
 """The first and the last sequence of a range, both inclusive, and how often each of them was tried."""
 Retold: TypeAlias = tuple[int, int, int, bool]
@@ -31,7 +34,7 @@ class Tries:
         self._firsts: list[int] = []
         self._lasts: list[int] = []
         self._counts: list[int] = []
-        self.returned: dict[int, None] = dict.fromkeys(returned)
+        self.returned = sorted(returned)
         """What was given back to be tried again, and was not taken again: no attempt at it is under way."""
         self._changed: dict[int, None] = {}
         for tried in known:
@@ -65,14 +68,15 @@ class Tries:
 
     def end(self, sequence: int) -> int:
         """The attempt at this has ended, if that was not said already; how often it was tried."""
-        if sequence not in self.returned:
+        if not self.is_returned(sequence):
             self.set(sequence, sequence, self.at(sequence) + 1)
-        self.returned[sequence] = self._changed[sequence] = None
+            insort(self.returned, sequence)
+        self._changed[sequence] = None
         return self.at(sequence)
 
     def begin(self, sequence: int) -> None:
         """Another attempt at this is under way."""
-        self.returned.pop(sequence, None)
+        self._take_back(sequence, sequence)
         self._changed[sequence] = None
 
     def set(self, first: int, last: int, count: int) -> None:
@@ -99,18 +103,25 @@ class Tries:
     def drop(self, first: int, last: int) -> None:
         """Nobody asks for these any more."""
         self.set(first, last, 0)
-        if last - first < len(self.returned):
-            for sequence in range(first, last + 1):
-                self.returned.pop(sequence, None)
-        elif self.returned:
-            self.returned = {place: None for place in self.returned if not first <= place <= last}
+        self._take_back(first, last)
 
     def drop_all(self, ranges: Sequence[Range]) -> None:
-        """Nor for these, which are many and ascend."""
+        """Nor for these, which ascend and may be many: what is kept is gone through once for all of them."""
+        if len(ranges) <= _FEW:
+            for bounds in ranges:
+                self.drop(*bounds)
+            return
         for bounds in common([(first, last) for first, last, _ in self], ranges):
             self.set(*bounds, 0)
-        if self.returned:
-            self.returned = {sequence: None for sequence in self.returned if not is_in(sequence, ranges)}
+        self.returned = [sequence for sequence in self.returned if not is_in(sequence, ranges)]
+
+    def is_returned(self, sequence: int) -> bool:
+        """Whether the application gave this back, and has not taken it again."""
+        index = bisect_left(self.returned, sequence)
+        return index < len(self.returned) and self.returned[index] == sequence
+
+    def _take_back(self, first: int, last: int) -> None:
+        del self.returned[bisect_left(self.returned, first) : bisect_right(self.returned, last)]
 
     # ── facts ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -119,7 +130,7 @@ class Tries:
         changed, self._changed = sorted(self._changed), {}
         found: list[Retold] = []
         for sequence in changed:
-            first, count, is_returned = sequence, self.at(sequence), is_limited and sequence in self.returned
+            first, count, is_returned = sequence, self.at(sequence), is_limited and self.is_returned(sequence)
             if found and found[-1][1:] == (sequence - 1, count, is_returned):
                 first = found.pop()[0]
             if count:
@@ -137,7 +148,8 @@ class Tries:
             self.drop(first, last)
             self.set(first, last, count)
             if is_returned:
-                self.returned.update(dict.fromkeys(range(first, last + 1)))
+                place = bisect_left(self.returned, first)
+                self.returned[place:place] = range(first, last + 1)
 
     # ── ranges ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -164,6 +176,7 @@ class Tries:
 
     def check(self) -> None:
         """Repeat the invariants."""
+        assert self.returned == sorted(dict.fromkeys(self.returned)), "(3)"
         before = (0, 0, 0)
         for first, last, count in self:
             assert before[1] < first <= last, "(1)"
