@@ -208,6 +208,59 @@ threading.Thread(target=publish, daemon=True).start()
 """
 
 
+A_HANDLER_PUBLISHES = """
+import os, signal, sys
+import veredus
+from veredus.client.loops import LoopThread, Signal
+
+class Interrupted(Signal):
+    def wait(self, timeout_s=None):
+        os.kill(os.getpid(), signal.SIGTERM)  # the loop's thread is about to end, and no other goes on with it yet
+        return super().wait(timeout_s)
+
+def handle(number, frame):
+    publisher.publish("k", b"in the handler")
+    {then}
+
+signal.signal(signal.SIGTERM, handle)
+publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2], source="a")
+publisher.publish("k", b"before")
+{connection}._over = Interrupted()
+"""
+
+
+@pytest.mark.parametrize("then", ["sys.exit(8)", "pass", "raise ValueError('its own')"])
+def test_a_handler_of_a_signal_may_publish_as_the_program_ends(node: Embedded, stream: str, then: str) -> None:
+    node.streams.create(stream)
+    program = A_HANDLER_PUBLISHES.replace("{then}", then).replace("{connection}", "publisher._thread")
+    done = ended([sys.executable, "-c", program, node.served.address, stream])
+    assert node.streams.show(stream)["head"] == 2
+    assert ("ValueError: its own" in done.stderr) is ("ValueError" in then)
+    assert "veredus:" not in done.stderr
+
+
+A_HELD_THREAD = """
+import sys, time
+import veredus
+publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2], source="a")
+publisher.publish("k", b"before")
+publisher.flush()
+publisher._thread.loop.call_soon_threadsafe(time.sleep, 60)
+time.sleep(0.1)
+publisher.publish("k", b"behind")
+"""
+
+
+@pytest.mark.slow
+def test_a_program_whose_loop_is_held_ends_all_the_same_and_names_what_it_could_not_send(
+    node: Embedded, stream: str
+) -> None:
+    began_s = time.monotonic()
+    done = ended([sys.executable, "-c", A_HELD_THREAD, node.served.address, stream])
+    assert f"not confirmed 1 publication (stream '{stream}'" in done.stderr
+    assert time.monotonic() - began_s < 30
+
+
 @pytest.mark.parametrize("raised", ["sys.exit(3)", "signal.default_int_handler(2, None)"], ids=["exit", "interrupt"])
 def test_a_handler_of_a_signal_that_raises_as_the_program_ends_ends_the_wait_and_nothing_is_said_of_it(
     node: Embedded, stream: str, raised: str

@@ -12,23 +12,26 @@ import os
 import signal
 import sys
 import threading
+import time
 from _thread import start_new_thread
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from veredus.kernel.errors import Misuse
 from veredus.kernel.last import act_last, end
 
 from .children import end_behind_threads, is_forked_child
-from .loops import Begun, known_loop, park_all
+from .loops import Begun, Work, known_loop, park_all
 from .pending import connections, patience, say_lost
 
 if TYPE_CHECKING:
     from .connection import Connection
 
+Finishing: TypeAlias = "set[asyncio.Task[None]]"
+"""What connections still have to send and to hear."""
 _LOOK_S = 0.05
 _LATE_S = 1.0
 """So much longer than it may take a loop of the program's own may need, which does other things as well."""
@@ -38,6 +41,8 @@ _watched: set[int] = set()
 """The processes whose end is seen to: this one, and perhaps those that it was forked from."""
 _interrupts: list[int] = []
 """Those that came while the program ended."""
+_heard: list[tuple[int, FrameType | None]] = []
+"""All signals that came then, and were not handled yet."""
 _handlers: dict[int, Any] = {}
 """What each signal's handler was."""
 _afterwards: dict[int, Any] = {}
@@ -72,10 +77,19 @@ def hear_interrupts(afterwards: Any = signal.default_int_handler) -> None:
 
 
 def _hear(number: int, frame: FrameType | None) -> None:
-    try:
-        _handlers[number](number, frame)
-    except (KeyboardInterrupt, SystemExit):
-        _interrupts.append(number)
+    _heard.append((number, frame))
+
+
+def _handle_heard() -> None:
+    """Call the handlers of the signals that came, where no loop runs in this thread: they may publish."""
+    while _heard:
+        number, frame = _heard.pop(0)
+        try:
+            _handlers[number](number, frame)
+        except (KeyboardInterrupt, SystemExit):
+            _interrupts.append(number)
+        except Exception:  # noqa: BLE001 it is the handler's own, and the end goes on
+            sys.excepthook(*sys.exc_info())
 
 
 def _end_forked_thread() -> None:
@@ -98,16 +112,21 @@ def _end() -> None:
     if late is not None:
         late.confirm_from_now_on()
     thread = known_loop()
-    if thread is not None:
-        thread.park()  # what other threads publish from now on is refused: it would be sent, and named as well
+    # What other threads publish from now on is refused: it would be sent, and named as well.
+    is_parked = thread is not None and thread.park()
+    _handle_heard()
     mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
     for connection in connections.copy():
         if connection.failure is None:
             mine.setdefault(connection.loop, []).append(connection)
     try:
         for loop, those in mine.items():
-            _finish_in(loop, those)
+            if thread is None or loop is not thread.loop:
+                _finish_in(loop, those)
+            elif is_parked:
+                _finish_here(thread.run, those, is_shared=True)
     finally:
+        _handle_heard()
         say_lost()
         for stop in list(to_stop):
             with suppress(Exception):  # the next one is to be stopped, too
@@ -121,30 +140,52 @@ act_last(_end)
 
 
 def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
-    """Finish what hangs on these connections of one loop."""
-    thread = known_loop()
-    if thread is not None and thread.loop is loop:
-        thread.run(partial(_finish_all, mine, is_shared=True))
-        return
-    begun = Begun(loop, partial(_finish_all, mine, is_shared=False))
+    """Finish what hangs on these connections of one of the program's own loops."""
     with suppress(RuntimeError):  # another thread has closed it meanwhile, or begun to run it
         if loop.is_running():
+            begun = Begun(loop, partial(_finish_all, mine))
             loop.call_soon_threadsafe(begun.start)
-            begun.wait(patience.left_s + _LATE_S)
+            end_s = time.monotonic() + patience.left_s + _LATE_S
+            while not begun.wait(_LOOK_S) and time.monotonic() < end_s:
+                _handle_heard()
         elif not loop.is_closed():
-            begun.start()
-            loop.run_until_complete(begun.is_well())
+            _finish_here(lambda work: loop.run_until_complete(work()), mine, is_shared=False)
 
 
-async def _finish_all(mine: list[Connection], is_shared: bool) -> None:
-    """Finish them; those that nobody can use any more are closed: to nodes of this process, and of the program's own
-    loops.
+def _finish_here(run: Callable[[Work[Finishing]], Finishing], mine: list[Connection], is_shared: bool) -> None:
+    """Finish what hangs on these in a loop that goes on in this thread, which handles signals meanwhile; `run` does
+    some work in it.
     """
-    finishing = {asyncio.ensure_future(connection.finish()) for connection in mine}
+    finishing = run(partial(_begun, mine))
+    while finishing and not _interrupts:
+        finishing = run(partial(_waited, finishing))
+        _handle_heard()
+    run(partial(_closed, mine, finishing, is_shared))
+
+
+async def _finish_all(mine: list[Connection]) -> None:
+    finishing = await _begun(mine)
     while finishing and not _interrupts:
         finishing = (await asyncio.wait(finishing, timeout=_LOOK_S))[1]
+    await _closed(mine, finishing, is_shared=False)
+
+
+async def _begun(mine: list[Connection]) -> Finishing:
+    return {asyncio.ensure_future(connection.finish()) for connection in mine}
+
+
+async def _waited(finishing: Finishing) -> Finishing:
+    """Those that are not done when something is heard."""
+    while finishing and not _heard:
+        finishing = (await asyncio.wait(finishing, timeout=_LOOK_S))[1]
+    return finishing
+
+
+async def _closed(mine: list[Connection], finishing: Finishing, is_shared: bool) -> Finishing:
+    """Those that nobody can use any more are closed: to nodes of this process, and of the program's own loops."""
     for each in finishing:
         each.cancel()
     for connection in mine:
         if connection.is_inside or not is_shared:
             await connection.close(Misuse("closed", "the program has come to its end, and this was closed"))
+    return set()

@@ -24,6 +24,8 @@ SIGNALS_S = 0.2
 signal comes just before."""
 _TURN_S = 0.001
 """So long a parked loop goes on at a time."""
+_PARKED_S = 5.0
+"""For how long the end of a loop's thread is waited for."""
 _PAUSE_S = 0.0001
 """Behind its turn a thread leaves the loop to others for so long: who waits for a lock does not get it otherwise."""
 T = TypeVar("T")
@@ -197,7 +199,7 @@ class LoopThread:
         self._process = os.getpid()
         self._ident = threading.get_ident() if is_over() else 0
         """The thread in which the loop runs; behind the end of the program, the one that ends it."""
-        self._is_over = False
+        self._is_over = self._is_given_up = False
         self._over = Signal()
         self._is_parked = True
         self._turn = threading.Lock()
@@ -311,26 +313,29 @@ class LoopThread:
             self.loop.run_until_complete(asyncio.sleep(_TURN_S))
         time.sleep(_PAUSE_S)
 
-    def park(self) -> None:
-        """End the thread. From now on the loop goes on in this one, while it waits for something.
+    def park(self) -> bool:
+        """End the thread. From now on the loop goes on in this one, while it waits for something; False where something
+        has held the thread for so long that nobody can wait for it.
 
         A thread that runs while the interpreter goes takes the process down with it, by SIGSEGV.
         """
         if self.is_forked:
-            return
+            return True
         if not self._is_parked:
             self.call(self.loop.stop)
-            if not self._is_over:
-                self._over.wait()
+            if not self._is_over and (self._is_given_up or not self._over.wait(_PARKED_S)):
+                self._is_given_up = True
+                return False
         self._ident, self._is_parked = threading.get_ident(), True
+        return True
 
     def stop(self) -> None:
         """Stop the loop and wait for the thread; it may have been stopped before."""
         if self.loop.is_closed():
             return
-        self.park()
-        self.loop.close()
-        _running.discard(self)
+        if self.park():
+            self.loop.close()
+            _running.discard(self)
 
 
 async def opened_in_thread(open_: Callable[[], T], let_go: Callable[[T], object]) -> T:

@@ -11,8 +11,10 @@ numpy imported so before.
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
+from threading import RLock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
 _END_S = 5.0
 """For how long who is interrupted waits for the end of an import. Where that goes on while the program ends, Python may
 forget that Ctrl-C ended it, and exit with 1."""
+_importing = RLock()
+"""Held while something large is imported: a child of a fork would wait for ever for a module that only a thread of its
+parent would have imported to the end.
+"""
+_is_held = False
+"""Whether a fork holds it."""
 
 
 class Lazily:
@@ -38,7 +46,7 @@ class Lazily:
 
     def __getattr__(self, name: str) -> Any:
         import_numpy()
-        found = self.__dict__[name] = getattr(import_module(self._module), name)
+        found = self.__dict__[name] = getattr(_imported(self._module), name)
         return found
 
 
@@ -55,7 +63,27 @@ def import_whole(name: str) -> ModuleType:
     module = sys.modules.get(name)
     if module is not None and not getattr(module.__spec__, "_initializing", False):
         return module
-    return unbroken(lambda: import_module(name), end_s=_END_S)
+    return unbroken(lambda: _imported(name), end_s=_END_S)
+
+
+def _imported(name: str) -> ModuleType:
+    with _importing:
+        return import_module(name)
+
+
+def _hold() -> None:
+    global _is_held
+    _is_held = _importing.acquire(timeout=_END_S)
+
+
+def _let_go() -> None:
+    global _is_held
+    if _is_held:
+        _is_held = False
+        _importing.release()
+
+
+os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
 
 
 if not TYPE_CHECKING:
