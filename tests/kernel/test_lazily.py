@@ -16,6 +16,7 @@ name = "whole"
 PROGRAM = """
 import os, sys, threading
 sys.modules["program"] = sys.modules["__main__"]
+import veredus.client.loops
 from veredus.kernel.lazily import import_whole
 
 begun = threading.Event()

@@ -14,6 +14,7 @@ from typing import Any, Generic, NoReturn, TypeAlias, TypeVar
 
 from veredus.kernel.errors import Misuse
 from veredus.kernel.last import is_no_thread_any_more, is_over
+from veredus.kernel.unbroken import begin_fork, end_fork
 from veredus.runtime.threads import in_thread
 
 from .replaced import check_threads
@@ -424,3 +425,5 @@ def _forget_shared_loop() -> None:
 
 
 os.register_at_fork(after_in_child=_forget_shared_loop)
+# Threads of ours import what they need first, whatever the program does meanwhile.
+os.register_at_fork(before=begin_fork, after_in_parent=end_fork, after_in_child=end_fork)

@@ -11,14 +11,12 @@ numpy imported so before.
 
 from __future__ import annotations
 
-import os
 import sys
 from importlib import import_module
-from threading import RLock
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from .unbroken import unbroken
+from .unbroken import unbroken, undivided
 
 if TYPE_CHECKING:
     import numpy as np
@@ -29,12 +27,6 @@ if TYPE_CHECKING:
 _END_S = 5.0
 """For how long who is interrupted waits for the end of an import. Where that goes on while the program ends, Python may
 forget that Ctrl-C ended it, and exit with 1."""
-_importing = RLock()
-"""Held while something large is imported: a child of a fork would wait for ever for a module that only a thread of its
-parent would have imported to the end.
-"""
-_is_held = False
-"""Whether a fork holds it."""
 
 
 class Lazily:
@@ -67,23 +59,7 @@ def import_whole(name: str) -> ModuleType:
 
 
 def _imported(name: str) -> ModuleType:
-    with _importing:
-        return import_module(name)
-
-
-def _hold() -> None:
-    global _is_held
-    _is_held = _importing.acquire(timeout=_END_S)
-
-
-def _let_go() -> None:
-    global _is_held
-    if _is_held:
-        _is_held = False
-        _importing.release()
-
-
-os.register_at_fork(before=_hold, after_in_parent=_let_go, after_in_child=_let_go)
+    return undivided(lambda: import_module(name))
 
 
 if not TYPE_CHECKING:

@@ -2,11 +2,13 @@
 
 Python calls the handlers of signals in the main thread, between any two steps of whatever that does. What is done in
 another thread they do not break: they end the wait for it.
+
+A fork breaks off what other threads do: in the child, nobody ends it. So whoever is about to fork waits for its end.
 """
 
 from __future__ import annotations
 
-from _thread import allocate_lock, start_new_thread
+from _thread import RLock, allocate_lock, start_new_thread
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -14,6 +16,11 @@ T = TypeVar("T")
 
 _LOOK_S = 0.2
 """For how long a wait may overlook a signal."""
+_FORK_S = 5.0
+"""For how long a fork waits at most."""
+_undivided = RLock()
+_is_held = False
+"""Whether a fork holds it."""
 
 
 def unbroken(act: Callable[[], T], undo: Callable[[T], object] = lambda _: None, end_s: float = 0.0) -> T:
@@ -71,3 +78,23 @@ def _undo(found: list[T], undo: Callable[[T], object]) -> None:
     except IndexError:
         return
     undo(taken)
+
+
+def undivided(act: Callable[[], T]) -> T:
+    """What `act` gives; no fork comes into the middle of it, in whatever thread."""
+    with _undivided:
+        return act()
+
+
+def begin_fork() -> None:
+    """Wait until nothing is in the middle of what a fork would break off, and let nothing of that begin."""
+    global _is_held
+    _is_held = _undivided.acquire(timeout=_FORK_S)
+
+
+def end_fork() -> None:
+    """This process has forked, or is the child."""
+    global _is_held
+    if _is_held:
+        _is_held = False
+        _undivided.release()
