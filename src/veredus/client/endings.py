@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from _thread import start_new_thread
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from types import FrameType
@@ -158,25 +158,22 @@ def _finish_here(run: Callable[[Work[Finishing]], Finishing], mine: list[Connect
     """
     finishing = run(partial(_begun, mine))
     while finishing and not _interrupts:
-        finishing = run(partial(_waited, finishing))
+        finishing = run(partial(_waited, finishing, _heard))
         _handle_heard()
     run(partial(_closed, mine, finishing, is_shared))
 
 
 async def _finish_all(mine: list[Connection]) -> None:
-    finishing = await _begun(mine)
-    while finishing and not _interrupts:
-        finishing = (await asyncio.wait(finishing, timeout=_LOOK_S))[1]
-    await _closed(mine, finishing, is_shared=False)
+    await _closed(mine, await _waited(await _begun(mine), _interrupts), is_shared=False)
 
 
 async def _begun(mine: list[Connection]) -> Finishing:
     return {asyncio.ensure_future(connection.finish()) for connection in mine}
 
 
-async def _waited(finishing: Finishing) -> Finishing:
+async def _waited(finishing: Finishing, heard: Sequence[object]) -> Finishing:
     """Those that are not done when something is heard."""
-    while finishing and not _heard:
+    while finishing and not heard:
         finishing = (await asyncio.wait(finishing, timeout=_LOOK_S))[1]
     return finishing
 

@@ -24,6 +24,7 @@ from veredus.matching import Filter
 from .attempts import HandedOut, ReturnRequested
 from .exchange import EVERYTHING, SettleRequested
 from .facts import CursorMoved, Lost, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled, SubscriptionTold
+from .lost import but_for
 from .ranges import between, cursor_of, is_in, joined, raised, without
 from .reopening import Reopening, settled_ranges
 from .source import PAST_MAX
@@ -281,12 +282,7 @@ class Subscription:
 
     def tell(self, fact: SubscriptionTold) -> None:
         """Its subscriber knows what is lost of another stream."""
-        told = ((fact.first, fact.last),)
-        self.lost = tuple(
-            Lost(one.incarnation, first, last)
-            for one in self.lost
-            for first, last in without(((one.first, one.last),), told if one.incarnation == fact.incarnation else ())
-        )
+        self.lost = tuple(but_for(self.lost, (Lost(fact.incarnation, fact.first, fact.last),)))
 
     def settled(self, is_detached: bool, attempts: tuple[Retold, ...] = ()) -> SubscriptionSettled:
         """The fact that its cursor stands where the ledger says; `attempts`: what has changed of them."""

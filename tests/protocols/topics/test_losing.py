@@ -10,10 +10,8 @@ from veredus.protocols.topics.losing import (
     GONE_MAX,
     Arrivals,
     all_of,
-    but_for,
     in_lives,
     known_by,
-    left_of_lost,
     lost_in,
     named_in,
     on_record,
@@ -24,6 +22,7 @@ from veredus.protocols.topics.messages import Get, GetMany, Put, PutMany, Status
 from veredus.streams import exchange as x
 from veredus.streams.facts import Gone, Lost, Origin
 from veredus.streams.lives import Lives
+from veredus.streams.lost import but_for
 
 from .test_given_on import FIRST, LAST, MIDDLE, TOPIC, Place, merge
 
@@ -407,6 +406,6 @@ def test_what_is_lost_is_told_apart_by_lives_and_joined_within_one() -> None:
     assert all_of((*lost, Lost(OWN, 5, 5), Lost(OTHER, 6, 9))) == (Lost(OWN, 2, 5), Lost(OTHER, 5, 9))
     named = named_in(lost, MessageId(shown_of(OTHER), 1, 6))
     assert named == Lost(OTHER, 5, 6)
-    assert left_of_lost(lost, named) == [Lost(OWN, 2, 4), Lost(OTHER, 7, 7)]
+    assert list(but_for(lost, (named,))) == [Lost(OWN, 2, 4), Lost(OTHER, 7, 7)]
     assert named_in(lost, MessageId(shown_of(OWN), 5, 6)) is None
     assert lost_in(((1, 9),), ((1, 2),), ((4, 6),), ((0, 5),)) == ((3, 3), (6, 9))

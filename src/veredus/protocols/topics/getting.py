@@ -31,11 +31,12 @@ from veredus.kernel.engine import Now
 from veredus.streams import exchange as x
 from veredus.streams.facts import Lost
 from veredus.streams.lives import Lives
+from veredus.streams.lost import but_for
 from veredus.streams.ranges import is_in, joined, without
 
 from .getter import CREDIT_SIZE, Asking, Getter, Question
 from .ids import SUBSCRIPTION, gap_id, is_of_page, read_id, shown_of, unknown_id
-from .losing import left_of_lost, named_in
+from .losing import named_in
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
 from .messages import Get, GetMany, StatusWord, Subscribe, Unsubscribe
 from .pushed import Gap, Message, messages_in
@@ -337,7 +338,7 @@ class Gets:
 
     def _tell(self, getter: Getter, told: Lost) -> None:
         """It knows what was gone before a merge."""
-        getter.lost = left_of_lost(getter.lost, told)
+        getter.lost = list(but_for(getter.lost, (told,)))
         more = {"incarnation": told.incarnation, "first": told.first, "last": told.last}
         self._administer(getter, "subscription.advance", _TELL, **more)
 

@@ -118,16 +118,6 @@ def known_by(origins: Iterable[Origin]) -> Iterator[Lost]:
             )
 
 
-def but_for(lost: Iterable[Lost], known: Iterable[Lost]) -> Iterator[Lost]:
-    """What is lost and not known."""
-    ranges: dict[bytes, list[Bounds]] = {}
-    for one in known:
-        ranges.setdefault(one.incarnation, []).append((one.first, one.last))
-    for one in lost:
-        for bounds in without(((one.first, one.last),), joined(ranges.get(one.incarnation, ()))):
-            yield Lost(one.incarnation, *bounds)
-
-
 def all_of(lost: Iterable[Lost]) -> tuple[Lost, ...]:
     """What was said to be lost once or more often, once, in the order in which its lives came first."""
     by_life: dict[bytes, list[Bounds]] = {}
@@ -148,14 +138,3 @@ def named_in(lost: Iterable[Lost], named: MessageId, origins: Iterable[Origin] =
             if said.incarnation == one.incarnation and first <= last:
                 return Lost(one.incarnation, first, last)
     return None
-
-
-def left_of_lost(lost: Iterable[Lost], told: Lost) -> list[Lost]:
-    """What is still to be told once `told` is."""
-    return [
-        Lost(one.incarnation, *bounds)
-        for one in lost
-        for bounds in without(
-            ((one.first, one.last),), ((told.first, told.last),) if one.incarnation == told.incarnation else ()
-        )
-    ]

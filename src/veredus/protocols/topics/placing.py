@@ -31,11 +31,12 @@ from typing import NamedTuple, TypeAlias
 from veredus.streams.exchange import CursorMove, MovedOrigin, Place
 from veredus.streams.facts import Lost, Origin
 from veredus.streams.lives import Lives
+from veredus.streams.lost import but_for
 from veredus.streams.ranges import common, cursor_of, joined, without
 from veredus.streams.stream import NEVER_LEFT, Left
 
 from .ids import is_of_page, shown_of
-from .losing import all_of, but_for, in_lives, known_by, lost_in, owed_since
+from .losing import all_of, in_lives, known_by, lost_in, owed_since
 from .many import COUNT_MAX
 from .merged import Merged
 from .transfer import TIME_MAX_US, Bounds, Standing
