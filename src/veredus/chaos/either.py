@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack, asynccontextmanager
 from inspect import isawaitable
 from typing import Any
 
@@ -20,12 +20,11 @@ async def either(value: Any) -> Any:
     return await value if isawaitable(value) else value
 
 
-@contextlib.asynccontextmanager
+@asynccontextmanager
 async def connected(member: Member, address: str) -> AsyncIterator[Any]:
     """A connection by the library that this member takes: an `AsyncNode`, or a `Node` that blocks."""
     connect: Any = veredus.connect_async if member.is_async else veredus.connect
     node = await either(connect(address, client=member.name, timeout_s=TIMEOUT_S, refused_s=TIMEOUT_S))
-    try:
-        yield node
-    finally:
-        await either(node.close())
+    # By its own end: what is lost as it closes is said beside what the member ends with, and does not take its place.
+    async with AsyncExitStack() as stack:
+        yield await stack.enter_async_context(node) if member.is_async else stack.enter_context(node)
