@@ -179,6 +179,7 @@ def begin_no_lease_after_a_crash(plant: pytest.MonkeyPatch) -> None:
         confirm_before_the_disk,
     ],
 )
+@pytest.mark.timeout(300)  # 80 worlds at most
 def test_a_planted_bug_is_found(
     plant_bug: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:

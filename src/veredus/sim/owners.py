@@ -8,6 +8,7 @@ Source: docs/internals/DESIGN.md, "Rights"; docs/how-to/secure.md.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -41,8 +42,10 @@ class Owners:
         self._world = world
         self._known: dict[Name, str] = {}
         """Who was granted a name, and nobody has asked for since who might have got it."""
-        self._asked: dict[tuple[int, int], tuple[Any, Name, str]] = {}
-        """By session and request: the question, and whose name that was by then."""
+        self._claims: Counter[Name] = Counter()
+        """How often the heir has asked for a name."""
+        self._asked: dict[tuple[int, int], tuple[Any, Name, str, int]] = {}
+        """By session and request: question, whose name that was by then, how often the heir had asked for it."""
 
     def owner(self, *name: str) -> str:
         """Who owns a name for certain, "" where that is not known."""
@@ -65,17 +68,22 @@ class Owners:
         name = self._name_in(fact)
         if name is None:
             return
-        if fact.principal == HEIR and self._known.get(name) != HEIR:
-            # It may be the heir's from now on, whether or not the heir hears of that.
-            self.forget(*name)
+        if fact.principal == HEIR:
+            # It may be the heir's from now on, whether or not the heir hears of that, and also behind what others who
+            # asked before are granted.
+            self._claims[name] += 1
+            if self._known.get(name) != HEIR:
+                self.forget(*name)
         if getattr(fact, "verb", "") == "sink.remove" and fact.principal == self._known.get(name):
             self.forget(*name)
-        self._asked[fact.session, getattr(fact, "request", 0)] = fact, name, self._known.get(name, "")
+        self._asked[fact.session, getattr(fact, "request", 0)] = (
+            fact, name, self._known.get(name, ""), self._claims[name],
+        )  # fmt: skip
 
     def see(self, effect: Any) -> None:
         """The floor said something. Raises `Violation` where the owner gets no name, or others get it."""
         key = getattr(effect, "session", -1), getattr(effect, "request", 0)
-        asked, name, owner = self._asked.get(key, (None, (), ""))
+        asked, name, owner, claims = self._asked.get(key, (None, (), "", 0))
         is_forbidden = isinstance(effect, x.Refuse) and effect.code in _SAID_TO_ALL
         if asked is None or not isinstance(effect, _ANSWERS):
             return
@@ -86,7 +94,7 @@ class Owners:
             raise Violation("rights", f"{principal} owns {name}, and was answered {effect}")
         if not is_forbidden and principal not in (owner, HEIR) and owner and owner == known:
             raise Violation("rights", f"{owner} owns {name}, and {asked} was answered {effect}")
-        if isinstance(effect, _GRANTS) and principal not in UNPROVEN:
+        if isinstance(effect, _GRANTS) and principal not in UNPROVEN and claims == self._claims[name]:
             self._known[name] = principal
 
     def recovered(self, floor: StreamsEngine, may_forget: bool) -> None:
