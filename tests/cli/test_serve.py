@@ -77,6 +77,21 @@ def test_two_nodes_on_one_directory_or_one_port_are_told_apart(tmp_path: Path) -
         assert (taken.returncode, "[port-in-use]" in taken.stderr) == (Exit.UNAVAILABLE, True)
 
 
+def test_a_node_that_finds_addresses_taken_names_all_of_them_at_once(tmp_path: Path) -> None:
+    with served(tmp_path / "one") as first:
+        taken = first.ready["tcp"]
+        unix = tmp_path / "file"
+        unix.touch()
+        told = (f"listen.tcp={taken}", f"listen.metrics={taken}", f"listen.zeromq=tcp://{taken}", f"listen.unix={unix}")
+        settings = [argument for each in told for argument in ("--set", each)]
+        vain = serve_in_vain("--directory", str(tmp_path / "two"), *settings)
+    assert vain.returncode == Exit.UNAVAILABLE
+    for setting in ("listen.tcp", "listen.metrics", "listen.zeromq"):
+        assert f"cannot listen on {taken} (Address already in use): " in vain.stderr
+        assert f"or change {setting}" in vain.stderr
+    assert "a file that is not a socket has this path" in vain.stderr
+
+
 @pytest.mark.parametrize("setting", ["listen.tcp", "listen.zeromq", "listen.metrics", "topics.listen"])
 def test_a_start_that_finds_its_port_taken_has_begun_no_journal(tmp_path: Path, setting: str) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:

@@ -72,31 +72,39 @@ class BoundListeners:
         self._bound: dict[str, Bound] = {}
 
     def bind(self, settings: NodeSettings) -> None:
-        """Bind all that the settings name. Raises `Unavailable("port-in-use")`; what was bound is for `close`."""
+        """Bind all that the settings name. Raises `Unavailable("port-in-use")`, which names each address that is not
+        to be had; what was bound is for `close`.
+        """
         listen = settings.listen
-        self._bind_tcp("listen.tcp", listen.tcp)
-        self._bind_tcp("listen.tls", listen.tls)
-        self._bind_tcp("listen.metrics", listen.metrics)
-        self._bind_tcp("topics.listen", settings.topics.listen)
-        if listen.zeromq.startswith(IPC):
-            self._bind_unix("listen.zeromq", listen.zeromq.removeprefix(IPC), listen.unix_mode)
-        else:
-            self._bind_tcp("listen.zeromq", listen.zeromq.removeprefix(TCP))
-        self._bind_unix("listen.unix", listen.unix, listen.unix_mode)
+        wanted = {
+            "listen.tcp": listen.tcp,
+            "listen.tls": listen.tls,
+            "listen.metrics": listen.metrics,
+            "topics.listen": settings.topics.listen,
+            "listen.zeromq": listen.zeromq.removeprefix(TCP),
+            "listen.unix": listen.unix and IPC + listen.unix,
+        }
+        refused = []
+        for setting, address in wanted.items():
+            try:
+                if address.startswith(IPC):
+                    path = address.removeprefix(IPC)
+                    unix = bind_unix(path, int(listen.unix_mode, 8))
+                    self._bound[setting] = Bound([unix], path, setting, UnixPath(path))
+                elif address:
+                    self._bind_tcp(setting, address)
+            except Unavailable as error:
+                refused.append(error.message)
+        if refused:
+            raise Unavailable("port-in-use", "; ".join(refused))
 
     def _bind_tcp(self, setting: str, address: str) -> None:
-        if not address:
-            return
         bound = self._bound[setting] = bind_tcp(address, setting)
         for other_setting, other in self._bound.items():
             # The system minds two on one address only when the second one listens.
             if other is not bound and not bound.names.isdisjoint(other.names):
                 said = f"cannot listen on {address}: {other_setting} has this address too: change {setting}"
                 raise Unavailable("port-in-use", said)
-
-    def _bind_unix(self, setting: str, path: str, mode: str) -> None:
-        if path:
-            self._bound[setting] = Bound([bind_unix(path, int(mode, 8))], path, setting, UnixPath(path))
 
     def __getitem__(self, setting: str) -> Bound:
         """What is bound to the address that this setting names."""
