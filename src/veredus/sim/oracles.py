@@ -201,7 +201,10 @@ class Oracles(WayIn):
             subscriber, name = str(fields["subscription"]).split("/")
             sequence = int(str(fields["sequence"]))
             self._judge_gone(stream, sequence, sequence, str(fields["cause"]))
-            self.subscriptions[stream.incarnation, subscriber, name].missing.append((sequence, sequence))
+            view = self.subscriptions[stream.incarnation, subscriber, name]
+            view.missing.append((sequence, sequence))
+            # Whoever gave it back, for good or once too often, is done with it, and the node settles it.
+            view.requested[sequence] = None
         if event in ("journal-damaged", "journal-segment-missing") and not self.is_rotten and not self.may_damage:
             raise Violation("damage", f"the journal says {event}, and it is not so: {fields}")
 
