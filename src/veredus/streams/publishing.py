@@ -16,6 +16,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import check_incarnation, checked_name
 
+from .by_stream import ByStream
 from .exchange import (
     BatchOffered,
     ConfirmTaken,
@@ -66,8 +67,8 @@ class Publishing:
         self._durability = durability
         self.attachments: dict[int, Attachment] = {}
         self._attached: dict[str, int] = {}
-        self._attached_to: dict[int, dict[int, Attachment]] = {}
-        """By stream, its attachments by session."""
+        self._attached_to: ByStream[int, Attachment] = ByStream()
+        """By session."""
         self._is_clock_told = False
         self.touched: dict[int, Stream] = {}
         """Streams whose durable head has moved since the flows were last pumped, by id."""
@@ -121,16 +122,13 @@ class Publishing:
     def _add(self, attachment: Attachment) -> None:
         self._remove(attachment.session)
         self.attachments[attachment.session] = attachment
-        self._attached_to.setdefault(attachment.stream.stream_id, {})[attachment.session] = attachment
+        self._attached_to.put(attachment.stream.stream_id, attachment.session, attachment)
         self._attached[attachment.principal] = self._attached.get(attachment.principal, 0) + 1
 
     def _remove(self, session: int) -> Attachment | None:
         attachment = self.attachments.pop(session, None)
         if attachment is not None:
-            others = self._attached_to[attachment.stream.stream_id]
-            del others[session]
-            if not others:
-                del self._attached_to[attachment.stream.stream_id]
+            self._attached_to.take(attachment.stream.stream_id, session)
             if attachment.stage is not None and attachment.stage.session == session:
                 attachment.stage.session = 0
             count = self._attached[attachment.principal] - 1
@@ -204,7 +202,7 @@ class Publishing:
 
     def end_stream(self, stream: Stream) -> None:
         """The stream was deleted: whoever publishes to it is told, and what is still on its way is never confirmed."""
-        for attachment in list(self._attached_to.get(stream.stream_id, {}).values()):
+        for attachment in list(self._attached_to.of(stream.stream_id).values()):
             self._remove(attachment.session)
             self._orders.refuse(attachment.session, "stream-deleted", f"stream {stream.name!r} was deleted")
 

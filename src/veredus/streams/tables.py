@@ -12,6 +12,7 @@ import msgspec
 
 from veredus.kernel.errors import Refused
 
+from .by_stream import ByStream
 from .departures import Departures
 from .facts import Contents, StreamConfig
 from .listing import InOrder
@@ -187,8 +188,8 @@ class Tables:
         self.streams_by_id: dict[int, Stream] = {}
         self.runs: InOrder[str, Run] = InOrder()
         self.stages: InOrder[int, Stage] = InOrder()
-        self._stages_of: dict[int, dict[int, None]] = {}
-        """By stream, those that are meant for it."""
+        self._stages_of: ByStream[int, Stage] = ByStream()
+        """By number, those that are meant for a stream."""
         self.created_by: dict[str, int] = {}
         self.departures = Departures(limits.departures_per_creator_max)
         self.removed = Removed()
@@ -222,24 +223,21 @@ class Tables:
         stream.tail.forget()
         self.departures.forget(stream)
         stream.shares.forget()
-        for stage in list(self._stages_of.get(stream_id, ())):
+        for stage in list(self._stages_of.of(stream_id)):
             self.take_stage(stage)
 
     def add_stage(self, stage: Stage) -> None:
         """Know an open stage of a sink that is there."""
         run = self.runs[stage.sink]
         self.stages[stage.stage] = run.stages[stage.stage] = run.attempts[stage.attempt] = stage
-        self._stages_of.setdefault(stage.stream_id, {})[stage.stage] = None
+        self._stages_of.put(stage.stream_id, stage.stage, stage)
 
     def take_stage(self, number: int) -> Stage | None:
         """Forget an open stage; None where there is none of this number."""
         self.removed_count += 1
         stage = self.stages.take(number)
         if stage is not None:
-            others = self._stages_of[stage.stream_id]
-            del others[number]
-            if not others:
-                del self._stages_of[stage.stream_id]
+            self._stages_of.take(stage.stream_id, number)
         if stage is not None and stage.sink in self.runs:
             run = self.runs[stage.sink]
             run.stages.pop(number, None)
