@@ -6,6 +6,7 @@ Source: docs/internals/DESIGN.md, "Sources"; guarantees 2, 3, 4 and 7.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from veredus.delivery.batch import BatchHeader, token_of
@@ -183,7 +184,7 @@ class Publishing:
 
     def grant_stage(self, session: int, stage: Stage) -> bool:
         """Let `session` write behind the rows that `stage` has; whether it still is the one that may."""
-        attachment = self.attachments.get(session)
+        attachment = self.attachment_of(session)
         if attachment is None or attachment.stage is not stage:
             return False
         attachment.is_granted, attachment.number = True, stage.count_durable
@@ -200,17 +201,24 @@ class Publishing:
         if attachment is not None and attachment.source is not None and attachment.source.session == session:
             attachment.source.session = 0
 
-    def end_stream(self, stream: Stream) -> None:
-        """The stream was deleted: whoever publishes to it is told, and what is still on its way is never confirmed."""
-        for attachment in list(self._attached_to.of(stream.stream_id).values()):
-            self._remove(attachment.session)
-            self._orders.refuse(attachment.session, "stream-deleted", f"stream {stream.name!r} was deleted")
+    def attachment_of(self, session: int) -> Attachment | None:
+        """What the session has attached; where that stream was deleted, it is told so, and has nothing any more."""
+        attachment = self.attachments.get(session)
+        if attachment is not None and attachment.stream.is_deleted:
+            self._remove(session)
+            self._orders.tell_deleted(session, attachment.stream.name)
+            return None
+        return attachment
+
+    def attached_to(self, stream: Stream) -> Collection[int]:
+        """The sessions that publish to a stream, or did when it was deleted and were not told so yet."""
+        return self._attached_to.of(stream.stream_id).keys()
 
     # ── offer ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def offer(self, event: BatchOffered, now: Now) -> None:
         """Sequence and append the batch, or say that it was there before, or refuse it."""
-        attachment = self.attachments.get(event.session)
+        attachment = self.attachment_of(event.session)
         header = event.header
         if attachment is None or not attachment.is_granted:
             self._orders.refuse(event.session, "not-attached", "attach as a source before offering batches")
@@ -249,7 +257,7 @@ class Publishing:
         stage = attachment.stage
         if stage is None:
             self._append(attachment, event, now)
-        elif self._tables.stages.get(stage.stage) is not stage or stage.is_committing:
+        elif self._tables.open_stage(stage.stage) is not stage or stage.is_committing:
             self._orders.refuse(event.session, "stage-closed", f"stage {stage.stage} was committed or dropped")
         else:
             self._append_staged(attachment, stage, event, now)
@@ -302,8 +310,8 @@ class Publishing:
     # ── what the journal said ────────────────────────────────────────────────────────────────────────────────────────
 
     def is_there(self, attachment: Attachment) -> bool:
-        """Whether nobody has closed its session meanwhile, and perhaps opened it anew."""
-        return self.attachments.get(attachment.session) is attachment
+        """Whether nobody has closed its session meanwhile, and perhaps opened it anew, nor deleted its stream."""
+        return self.attachments.get(attachment.session) is attachment and not attachment.stream.is_deleted
 
     def batch_durable(self, attachment: Attachment, header: BatchHeader, entry: Entry, durability: Durability) -> None:
         """A batch is in the journal: it may be pushed, and its source hears of it."""

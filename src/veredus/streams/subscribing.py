@@ -226,7 +226,8 @@ class Subscribing:
             subscription.hand_on(opening.fact, self._tables.limits.unsettled_max)
             who = f"{subscription.subscriber}/{subscription.name}"
             self._orders.note_owner(event, "cursor", who, stream.name, subscription.epoch, owner)
-            if before != event.session and self.feeding.drop(before) is not None:
+            if before != event.session and self.feeding.flow_of(before) is not None:
+                self.feeding.drop(before)
                 self._end_former(before, subscription, is_fenced)
         elif not stream.is_deleted:
             stream.subscriptions[subscription.subscriber, subscription.name] = subscription
@@ -304,7 +305,7 @@ class Subscribing:
 
     def settle(self, event: SettleRequested, now: Now) -> None:
         """Settle what a session was pushed; feed it again if it waited for that."""
-        flow = self.flows.get(event.session)
+        flow = self.feeding.flow_of(event.session)
         if flow is None:
             message = "this subscription has ended: subscribe again, and settle what comes again"
             self._orders.refuse(event.session, "not-subscribed", message, is_final=False)
@@ -322,7 +323,7 @@ class Subscribing:
         """The application was handed what a session was pushed. Its client waits for the answer where that may have
         been tried before.
         """
-        flow = self.flows.get(event.session)
+        flow = self.feeding.flow_of(event.session)
         if flow is None:
             return
         # An earlier session may have been pushed more than this one has examined again.
@@ -343,14 +344,14 @@ class Subscribing:
 
     def grant_credit(self, event: CreditGranted, now: Now) -> None:
         """More bytes may be pushed."""
-        flow = self.flows.get(event.session)
+        flow = self.feeding.flow_of(event.session)
         if flow is not None:
             flow.credit = min(flow.credit + event.size, 1 << 62)
             self.feeding.pump(flow, now)
 
     def set_congested(self, session: int, is_congested: bool, now: Now) -> None:
         """The session's link cannot take more for now, or can again."""
-        flow = self.flows.get(session)
+        flow = self.feeding.flow_of(session)
         if flow is not None:
             flow.is_congested = is_congested
             self.feeding.pump(flow, now)
@@ -381,12 +382,6 @@ class Subscribing:
         return any(
             GIVEN in map(itemgetter(1), known) for known in (stream.subscriptions, self.opening.of(stream.stream_id))
         )
-
-    def end_stream(self, stream: Stream) -> None:
-        """The stream was deleted: everybody who hung on it is told."""
-        for flow in list(stream.flows.values()):
-            self.feeding.drop(flow.session)
-            self._orders.refuse(flow.session, "stream-deleted", f"stream {stream.name!r} was deleted")
 
 
 def _from_us(event: SubscribeRequested) -> int:

@@ -5,7 +5,7 @@ Every change of a table is a fact (veredus.streams.facts), journaled before anyt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import msgspec
@@ -211,7 +211,9 @@ class Tables:
         self.next_stream_id = max(self.next_stream_id, stream.stream_id + 1)
 
     def remove_stream(self, stream_id: int, is_removed: bool) -> None:
-        """Forget a stream and the stages that were meant for it; `is_removed`: nothing of it is owed to anybody."""
+        """Forget a stream; `is_removed`: nothing of it is owed to anybody. What hung on it is not open any more, and is
+        let go by whoever removes it.
+        """
         self.streams_version += 1
         self.removed_count += 1
         stream = self.streams_by_id.pop(stream_id)
@@ -223,14 +225,21 @@ class Tables:
         stream.tail.forget()
         self.departures.forget(stream)
         stream.shares.forget()
-        for stage in list(self._stages_of.of(stream_id)):
-            self.take_stage(stage)
 
     def add_stage(self, stage: Stage) -> None:
         """Know an open stage of a sink that is there."""
         run = self.runs[stage.sink]
         self.stages[stage.stage] = run.stages[stage.stage] = run.attempts[stage.attempt] = stage
         self._stages_of.put(stage.stream_id, stage.stage, stage)
+
+    def stages_of(self, stream_id: int) -> Collection[int]:
+        """The numbers of those that are, or were, meant for a stream."""
+        return self._stages_of.of(stream_id).keys()
+
+    def open_stage(self, number: int) -> Stage | None:
+        """The stage of this number; None where there is none, or its stream was deleted."""
+        stage = self.stages.get(number)
+        return None if stage is None or stage.stream_id not in self.streams_by_id else stage
 
     def take_stage(self, number: int) -> Stage | None:
         """Forget an open stage; None where there is none of this number."""
