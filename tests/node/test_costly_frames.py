@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pyarrow as pa
+import pytest
 
 from tests.journal.rig import MemoryDisk, recover_from
 from veredus.delivery.batch import BatchFlags, BatchHeader, signed_record
@@ -116,3 +117,36 @@ def test_a_frame_that_is_as_small_and_not_packed_costs_no_turn() -> None:
     node.turns(1)
     node.tell(Received(BOMBER, offer + PING), Received(ITS_OTHER, PING))
     assert (node.pongs(BOMBER), node.pongs(ITS_OTHER)) == (1, 1)
+
+
+@pytest.mark.parametrize(
+    ("frame", "count", "cost_ns"),
+    [
+        (native.encode_frame(Kind.CREDIT, 2, (1).to_bytes(8, "little")), 2_000, 6_500),
+        (native.encode_handed(2, 0), 2_000, 6_200),
+        (native.encode_frame(Kind.SETTLE, 2, bytes(16)), 2_000, 14_000),
+        (native.encode_frame(Kind.SETTLE, 2, bytes(16_000)), 20, 3_200_000),
+    ],
+    ids=["CREDIT", "HANDED", "SETTLE", "SETTLE of 1,000 ranges"],
+)
+def test_a_flood_of_small_frames_takes_no_more_of_a_turn_than_its_principal_may_have(
+    frame: bytes, count: int, cost_ns: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`cost_ns` was measured, from the link to the cursor."""
+    node = Node()
+    opened = m.Subscribe("s", "me", "main", incarnation=b"1" * 16, mode=1)
+    node.tell(Received(BOMBER, native.encode_message(2, opened)))
+    node.turns(8)
+    handle, counts = StreamsEngine.handle, [0]
+
+    def counted(self: StreamsEngine, event: Any, now: Now) -> Sequence[object]:
+        counts[-1] += getattr(event, "session", 0) > 0
+        return handle(self, event, now)
+
+    monkeypatch.setattr(StreamsEngine, "handle", counted)
+    node.tell(Received(BOMBER, frame * count + PING))
+    while not node.pongs(BOMBER):
+        counts.append(0)
+        node.turns(1)
+    assert sum(counts) == count
+    assert max(counts) * cost_ns <= 2 * QUANTUM_NS

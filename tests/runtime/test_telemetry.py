@@ -138,6 +138,21 @@ def test_a_node_is_ready_or_says_why_it_is_not() -> None:
     with_server(story)
 
 
+@pytest.mark.parametrize("scheme", ["http://", "HTTP://"])
+@pytest.mark.parametrize("authority", ["localhost", "127.0.0.1:7073", "[::1]:7073", "user@host"])
+def test_a_target_may_be_absolute(scheme: str, authority: str) -> None:
+    """A server MUST accept the absolute-form in requests (RFC 9112, section 3.2.2)."""
+
+    async def story(server: TelemetryServer, _: Health) -> None:
+        assert (await get(server.port, f"{scheme}{authority}/livez"))[::2] == (200, b"ok\n")
+        assert (await get(server.port, f"{scheme}{authority}/livez?now"))[0] == 200
+        assert (await get(server.port, f"{scheme}{authority}/metrics"))[0] == 200
+        for path in ("", "?/livez", "/http://x/livez"):
+            assert (await get(server.port, f"{scheme}{authority}{path}"))[0] == 404
+
+    with_server(story)
+
+
 @pytest.mark.parametrize(
     ("request_bytes", "status"),
     [

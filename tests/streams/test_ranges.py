@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import pairwise
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from veredus.delivery.settlement import Range
-from veredus.streams.ranges import between, common, cursor_of, joined, raised, without
+from veredus.streams.ranges import FEW, between, common, cursor_of, joined, raised, with_more, without
 
 LAST = 40
 loose = st.lists(st.tuples(st.integers(1, LAST), st.integers(0, 6)).map(lambda t: (t[0], t[0] + t[1])), max_size=8)
@@ -25,6 +26,32 @@ def test_joined_ranges_hold_the_same_and_do_not_touch(ranges: list[Range]) -> No
     found = joined(ranges)
     assert members(found) == members(ranges)
     assert all(last + 1 < first for (_, last), (first, _) in pairwise(found))
+
+
+@given(ascending, loose, st.sampled_from([0, FEW]))
+def test_some_more_ranges_are_joined_to_others_where_they_belong(
+    some: tuple[Range, ...], more: list[Range], repeated: int
+) -> None:
+    assert with_more(some, more + more[:1] * repeated) == joined((*some, *more))
+
+
+def test_a_range_more_is_joined_to_very_many_without_a_look_at_all_of_them() -> None:
+    looks = 0
+
+    class Looked(tuple[int, int]):
+        def __getitem__(self, at: Any) -> Any:
+            nonlocal looks
+            looks += 1
+            return super().__getitem__(at)
+
+        def __lt__(self, other: Any) -> bool:
+            nonlocal looks
+            looks += 1
+            return super().__lt__(other)
+
+    some = tuple(Looked((place, place)) for place in range(2, 40_000, 2))
+    assert len(with_more(some, ((20_001, 20_001),))) == len(some) - 1
+    assert looks < 100
 
 
 @given(ascending, ascending)

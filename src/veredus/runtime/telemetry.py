@@ -16,6 +16,7 @@ Source: RFC 9112; the Prometheus text format 0.0.4.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
@@ -44,6 +45,8 @@ TURN_NS = 1_000_000
 """Figures are read for so long in one turn of the loop: a subscription with many ranges takes longer than others."""
 METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PLAIN_TYPE = "text/plain; charset=utf-8"
+_ORIGIN = re.compile(rb"\Ahttp://[^/?]*", re.IGNORECASE)
+"""May stand before the path that is asked for (RFC 9112, section 3.2.2); whichever it names, this node answers."""
 
 Readings = Callable[[], Iterable[Reading]]
 Health = Callable[[], str]
@@ -153,7 +156,7 @@ class TelemetryServer:
     def answer(self, head: bytes, then: Then) -> None:
         """Give `then` the response to a request's head: at once, or when the figures are written."""
         method, _, rest = head.partition(b" ")
-        target = rest.partition(b" ")[0].partition(b"?")[0].decode("latin-1")
+        target = _ORIGIN.sub(b"", rest.partition(b" ")[0]).partition(b"?")[0].decode("latin-1")
         has_body = method == b"GET"
         if method not in (b"GET", b"HEAD"):
             then(_response(HTTPStatus.METHOD_NOT_ALLOWED, b"GET and HEAD only\n", extra="Allow: GET, HEAD\r\n"))

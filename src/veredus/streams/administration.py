@@ -210,8 +210,6 @@ class Administration:
             raise Refused("stream-moved-on", message, head=stream.head_durable)
 
         def deleted(gone: Stream, at: Now) -> None:
-            self._publishing.end_stream(gone)
-            self._subscribing.end_stream(gone)
             self._remains.take(gone, at)
             self._answer(event, {"name": gone.name})
 
@@ -415,14 +413,15 @@ class Administration:
 
     def list_stages(self, event: AdminRequested, now: Now) -> None:
         """`stage.list` {}: the open stages by number, whose they are and how large."""
-        stages, streams = self._tables.stages, self._tables.streams_by_id
+        tables, stages = self._tables, self._tables.stages
 
         def resources_of(place: Place) -> tuple[Resource, ...]:
             stage = stages[int(place[0])]
-            return on_sink(stage.sink), on_stream(streams[stage.stream_id].name)
+            return on_sink(stage.sink), on_stream(tables.streams_by_id[stage.stream_id].name)
 
         def places_behind(after: Place) -> Iterator[Place]:
-            return ((f"{number:019}",) for number in stages.keys_from(number_of(after) + 1))
+            numbers = stages.keys_from(number_of(after) + 1)
+            return ((f"{number:019}",) for number in numbers if tables.open_stage(number) is not None)
 
         self._answer_rows(event, places_behind, resources_of, lambda place: self._leases.shown(stages[int(place[0])]))
 

@@ -103,7 +103,7 @@ class Committing:
         """The stage is in the journal: it is granted, unless its session is over by now or its stream is gone."""
         if not self._publishing.grant_stage(session, stage):
             return
-        if self._tables.stages.get(stage.stage) is not stage:
+        if self._tables.open_stage(stage.stage) is not stage:
             self._publishing.leave_stage(stage)
             self._orders.refuse(session, "stage-closed", f"stage {stage.stage} was dropped while it was being opened")
             return
@@ -126,7 +126,7 @@ class Committing:
 
     def _still_open(self, event: CommitRequested | StagesDropRequested) -> list[Stage]:
         """Those of the named stages that are open, of this sink, and not being committed."""
-        named = (self._tables.stages.get(number) for number in dict.fromkeys(event.stages))
+        named = (self._tables.open_stage(number) for number in dict.fromkeys(event.stages))
         return [stage for stage in named if stage and stage.sink == event.sink and not stage.is_committing]
 
     def _check_streams(self, event: CommitRequested | StagesDropRequested, stages: Iterable[Stage]) -> None:
@@ -223,7 +223,7 @@ class Committing:
             self._moving.release(stream, move, is_moved, now)
 
     def _open_stage_of(self, event: CommitRequested, number: int) -> Stage:
-        stage = self._tables.stages.get(number)
+        stage = self._tables.open_stage(number)
         if stage is None or stage.sink != event.sink or stage.run_epoch != event.run_epoch:
             raise Refused(
                 "unknown-stage", f"stage {number} is not an open stage of this run of sink {event.sink!r}", stage=number
@@ -292,7 +292,7 @@ class Committing:
             stream = self._tables.streams_by_id.get(placed.stream_id)
             if stream is not None and placed.count:
                 stream.unassign(placed.first_sequence)
-            stage = self._tables.stages.get(placed.stage)
+            stage = self._tables.open_stage(placed.stage)
             if stage is not None:
                 stage.is_committing = False
         self._release(held, now, is_moved=False)

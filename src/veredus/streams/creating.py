@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -25,12 +26,16 @@ Continuation = Callable[[Stream, Now], None]
 class Creating:
     """Owns the creations that are on their way to the journal, and who waits for them."""
 
-    __slots__ = ("_coming", "_configs", "_orders", "_tables")
+    __slots__ = ("_awaited", "_coming", "_coming_by", "_configs", "_orders", "_tables")
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
         self._tables = tables
         self._orders = orders
         self._coming: dict[str, _Creation] = {}
+        self._coming_by: Counter[str] = Counter()
+        """How many of them are of each creator."""
+        self._awaited: dict[int, dict[str, None]] = {}
+        """By session the names of those that it waits for."""
         self._configs: dict[int, StreamConfig] = {}
         """Configurations on their way to the journal, by stream."""
 
@@ -88,7 +93,7 @@ class Creating:
         coming = self._coming.get(name)
         if coming is not None:
             self._check_equal(principal, name, coming.fact.config, config)
-            coming.waiting.append(waiting)
+            self._wait(coming, waiting)
             return
         self._check_owned(principal)
         count = len(self._tables.streams) + len(self._coming)
@@ -99,8 +104,26 @@ class Creating:
             )
         fact = StreamCreated(self._tables.next_stream_id, name, self._tables.ids(), config, now.wall_us, principal)
         self._tables.next_stream_id += 1
-        creation = self._coming[name] = _Creation(self, fact, [waiting])
+        creation = self._coming[name] = _Creation(self, fact)
+        self._coming_by[principal] += 1
+        self._wait(creation, waiting)
         self._orders.append_fact(fact, creation, now)
+
+    def _wait(self, coming: _Creation, waiting: _Waiting) -> None:
+        coming.waiting.append(waiting)
+        self._awaited.setdefault(waiting.session, {})[coming.fact.name] = None
+
+    def _end(self, fact: StreamCreated, waiting: list[_Waiting]) -> None:
+        """The journal has answered: it is on its way no more, and nobody waits for it."""
+        del self._coming[fact.name]
+        self._coming_by[fact.creator] -= 1
+        if not self._coming_by[fact.creator]:
+            del self._coming_by[fact.creator]
+        for session in dict.fromkeys(one.session for one in waiting):
+            names = self._awaited[session]
+            del names[fact.name]
+            if not names:
+                del self._awaited[session]
 
     def _check_equal(self, principal: str, name: str, there: StreamConfig, wanted: StreamConfig) -> None:
         if there == wanted:
@@ -118,14 +141,14 @@ class Creating:
 
     def _check_owned(self, principal: str) -> None:
         most = self._tables.limits.streams_per_principal_max
-        count = self._tables.created_by.get(principal, 0)
-        count += sum(coming.fact.creator == principal for coming in self._coming.values())
+        count = self._tables.created_by.get(principal, 0) + self._coming_by[principal]
         if principal:
             STREAMS.check(principal, 1, most - count, most)
 
     def forget(self, session: int) -> None:
         """The session is over: what it waited for goes on without it."""
-        for coming in self._coming.values():
+        for name in self._awaited.pop(session, ()):
+            coming = self._coming[name]
             coming.waiting = [waiting for waiting in coming.waiting if waiting.session != session]
 
     def change(
@@ -177,7 +200,7 @@ class Creating:
 
     def created(self, fact: StreamCreated, waiting: list[_Waiting], now: Now) -> None:
         """A stream is in the journal: go on with it."""
-        del self._coming[fact.name]
+        self._end(fact, waiting)
         self.apply(fact)
         stream = self._tables.streams[fact.name]
         for one in waiting:
@@ -190,7 +213,7 @@ class Creating:
 
     def create_failed(self, fact: StreamCreated, waiting: list[_Waiting], code: str, reason: str) -> None:
         """A stream could not be journaled: it does not exist."""
-        del self._coming[fact.name]
+        self._end(fact, waiting)
         for one in waiting:
             message = f"the node could not store the new stream {fact.name!r} ({reason}): try again later"
             self._orders.refuse(one.session, code, message, one.request, is_final=not one.request)

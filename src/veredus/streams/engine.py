@@ -99,7 +99,7 @@ class StreamsEngine:
         moving = Moving(self.tables, self._orders, self._cursors, self._subscribing)
         self._runs = Runs(self.tables, self._orders)
         self._leases = Leases(self.tables, self._orders, self._runs)
-        self.remains = Remains(self._cursors)
+        self.remains = Remains(self.tables, self._cursors, self._publishing, self._subscribing.feeding)
         self._committing = Committing(self.tables, self._orders, self._publishing, moving, self._runs)
         self._administration = Administration(
             self.tables, self._orders, self._creating, self._publishing, self._subscribing, self._runs,
@@ -258,7 +258,7 @@ class StreamsEngine:
         self._publishing.offer(event, now)
 
     def _refuse_unfit(self, event: BatchUnfit, now: Now) -> None:
-        attachment = self._publishing.attachments.get(event.session)
+        attachment = self._publishing.attachment_of(event.session)
         if attachment is not None:
             source = attachment.source
             last = source.last_assigned if source else attachment.number

@@ -93,6 +93,19 @@ class Feeding:
         self._count_ephemeral(flow, 1)
         self._count_terms(flow, flow.term_count)
 
+    def is_there(self, flow: Flow) -> bool:
+        """Whether nobody has closed its session meanwhile, and perhaps opened it anew, nor deleted its stream."""
+        return self.flows.get(flow.session) is flow and not flow.stream.is_deleted
+
+    def flow_of(self, session: int) -> Flow | None:
+        """The session's flow; where its stream was deleted, it is told so, and has none any more."""
+        flow = self.flows.get(session)
+        if flow is not None and flow.stream.is_deleted:
+            self.drop(session)
+            self._orders.tell_deleted(session, flow.stream.name)
+            return None
+        return flow
+
     def drop(self, session: int) -> Flow | None:
         """A session is over; its flow, if it had one."""
         flow = self.flows.pop(session, None)
@@ -167,7 +180,7 @@ class Feeding:
         flow.filter_from(sequence, wanted)
         if waits:
             self._fanout.wait(flow)
-        if self.flows.get(flow.session) is flow:
+        if self.is_there(flow):
             self._count_terms(flow, flow.term_count)
 
     def check_terms(self, principal: str, wanted: Wanted) -> None:
@@ -210,6 +223,8 @@ class Feeding:
         self._reach(stream, now, has_turn=False)
 
     def _reach(self, stream: Stream, now: Now, *, has_turn: bool) -> None:
+        if stream.is_deleted:
+            return
         reached = () if stream.audience is None else self._ask(stream.audience, stream, now, has_turn=has_turn)
         for payer in self._fanout.reach(stream, reached):
             if self.sending.may_go(payer, now):
@@ -252,6 +267,8 @@ class Feeding:
 
     def _pump(self, flow: Flow, now: Now, *, has_turn: bool) -> None:
         self._fanout.leave(flow)
+        if flow.stream.is_deleted:
+            return
         if flow.subscription is not None:
             self._cursors.spread.make_room(flow.subscription)
         while not flow.waits_for:
@@ -266,7 +283,7 @@ class Feeding:
                 self._read(flow)
                 break
             self._push(flow, records, now)
-            if self.flows.get(flow.session) is not flow:
+            if not self.is_there(flow):
                 return
         if flow.is_ended and not flow.is_reading and not flow.is_end_told:
             flow.is_end_told = True
@@ -339,14 +356,14 @@ class Feeding:
 
     def park_failed(self, flow: Flow, refused: Refused, now: Now) -> None:
         """What was to be parked is unsettled again, and the flow has passed it: its session must begin again."""
-        if self.flows.get(flow.session) is flow:
+        if self.is_there(flow):
             self._orders.say(Refuse(flow.session, refused.code, refused.message, refused.details))
             self.leave(flow.session, now)
 
     def take_records(self, flow: Flow, records: Sequence[PlacedRecord], now: Now) -> None:
         """The journal's records from the flow's position on."""
         flow.is_reading = False
-        if self.flows.get(flow.session) is not flow:
+        if not self.is_there(flow):
             return
         if not records and flow.position < flow.end:
             # It was durable and the journal has nothing there: damage took the end of the stream.
@@ -355,7 +372,7 @@ class Feeding:
         while rest and not flow.waits_for:
             before = flow.position
             rest = rest[self._push(flow, rest, now) :]
-            if self.flows.get(flow.session) is not flow:
+            if not self.is_there(flow):
                 return
             if len(flow.legs) != leg_count:
                 # It goes on elsewhere.
@@ -370,7 +387,7 @@ class Feeding:
     def miss_range(self, flow: Flow, code: str, next_sequence: int, now: Now) -> None:
         """What lies below `next_sequence` cannot be had."""
         flow.is_reading = False
-        if self.flows.get(flow.session) is flow:
+        if self.is_there(flow):
             self._skip(flow, next_sequence, code)
             self.pump(flow, now)
 

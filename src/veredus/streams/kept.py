@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from veredus.kernel.engine import Now
 from veredus.matching import Filter
 
+from .by_stream import ByStream
 from .room import Amounts, Room
 from .shares import FILTERS, SUBSCRIPTIONS
 from .subscription import Subscription
@@ -27,7 +28,7 @@ class Kept:
 
     __slots__ = ("_opening", "_room", "_tables")
 
-    def __init__(self, tables: Tables, opening: dict[tuple[int, str, str], Subscription]) -> None:
+    def __init__(self, tables: Tables, opening: ByStream[tuple[str, str], Subscription]) -> None:
         """`opening` has the subscriptions that are in no table yet."""
         self._tables = tables
         self._opening = opening

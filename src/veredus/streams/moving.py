@@ -41,23 +41,24 @@ class Moving:
         Raises `Refused`: `forbidden` for one that somebody else owns, `subscription-changing` where something else is
         on its way already.
         """
-        key = (stream.stream_id, move.subscriber, move.name)
-        known, opening = stream.subscriptions.get(key[1:]), self._subscribing.opening
+        key = (move.subscriber, move.name)
+        known, opening = stream.subscriptions.get(key), self._subscribing.opening
         named = on_stream(stream.name, subscriber=move.subscriber)
         self._tables.rights.check(event.session, event.principal, SUBSCRIBE, named)
         if known is not None:
             self._tables.rights.check_owner(event.session, event.principal, known.owner, named)
-        if key in opening or (known is not None and known.is_changing):
+        if key in opening.of(stream.stream_id) or (known is not None and known.is_changing):
             said = f"subscription {move.subscriber}/{move.name} is changing at this moment: retry the commit"
             raise Refused("subscription-changing", said)
         if known is None:
-            known = opening[key] = Subscription.moved_in(move, self._tables.limits.unsettled_max)
+            known = Subscription.moved_in(move, self._tables.limits.unsettled_max)
+            opening.put(stream.stream_id, key, known)
         known.is_changing = True
 
     def release(self, stream: Stream, move: CursorMoved, is_moved: bool, now: Now) -> None:
         """The commit was answered: the cursor has moved, whoever owned it is told, and what waited goes on."""
         key = (move.subscriber, move.name)
-        known = self._subscribing.opening.pop((stream.stream_id, *key), None)
+        known = self._subscribing.opening.take(stream.stream_id, key)
         if known is not None:
             if is_moved and not stream.is_deleted:
                 _note_left(self._tables, stream, move)

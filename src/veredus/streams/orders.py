@@ -150,6 +150,10 @@ class Orders:
         """Refuse a session's request, with a code and a sentence that says what to do."""
         self.effects.append(Refuse(session, code, message, details, request, is_final))
 
+    def tell_deleted(self, session: int, stream: str) -> None:
+        """The stream on which the session hung was deleted."""
+        self.refuse(session, "stream-deleted", f"stream {stream!r} was deleted")
+
     def end_former(self, session: int, what: str) -> None:
         """The same owner goes on by another session: if this one still has a link, its client has to hear of that."""
         message = f"{what} was attached again with the same incarnation, by another channel, and this one has ended"

@@ -6,6 +6,7 @@ Source: docs/internals/DESIGN.md, "Sources"; guarantees 2, 3, 4 and 7.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 from veredus.delivery.batch import BatchHeader, token_of
@@ -16,6 +17,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import check_incarnation, checked_name
 
+from .by_stream import ByStream
 from .exchange import (
     BatchOffered,
     ConfirmTaken,
@@ -66,8 +68,8 @@ class Publishing:
         self._durability = durability
         self.attachments: dict[int, Attachment] = {}
         self._attached: dict[str, int] = {}
-        self._attached_to: dict[int, dict[int, Attachment]] = {}
-        """By stream, its attachments by session."""
+        self._attached_to: ByStream[int, Attachment] = ByStream()
+        """By session."""
         self._is_clock_told = False
         self.touched: dict[int, Stream] = {}
         """Streams whose durable head has moved since the flows were last pumped, by id."""
@@ -121,16 +123,13 @@ class Publishing:
     def _add(self, attachment: Attachment) -> None:
         self._remove(attachment.session)
         self.attachments[attachment.session] = attachment
-        self._attached_to.setdefault(attachment.stream.stream_id, {})[attachment.session] = attachment
+        self._attached_to.put(attachment.stream.stream_id, attachment.session, attachment)
         self._attached[attachment.principal] = self._attached.get(attachment.principal, 0) + 1
 
     def _remove(self, session: int) -> Attachment | None:
         attachment = self.attachments.pop(session, None)
         if attachment is not None:
-            others = self._attached_to[attachment.stream.stream_id]
-            del others[session]
-            if not others:
-                del self._attached_to[attachment.stream.stream_id]
+            self._attached_to.take(attachment.stream.stream_id, session)
             if attachment.stage is not None and attachment.stage.session == session:
                 attachment.stage.session = 0
             count = self._attached[attachment.principal] - 1
@@ -185,7 +184,7 @@ class Publishing:
 
     def grant_stage(self, session: int, stage: Stage) -> bool:
         """Let `session` write behind the rows that `stage` has; whether it still is the one that may."""
-        attachment = self.attachments.get(session)
+        attachment = self.attachment_of(session)
         if attachment is None or attachment.stage is not stage:
             return False
         attachment.is_granted, attachment.number = True, stage.count_durable
@@ -202,17 +201,24 @@ class Publishing:
         if attachment is not None and attachment.source is not None and attachment.source.session == session:
             attachment.source.session = 0
 
-    def end_stream(self, stream: Stream) -> None:
-        """The stream was deleted: whoever publishes to it is told, and what is still on its way is never confirmed."""
-        for attachment in list(self._attached_to.get(stream.stream_id, {}).values()):
-            self._remove(attachment.session)
-            self._orders.refuse(attachment.session, "stream-deleted", f"stream {stream.name!r} was deleted")
+    def attachment_of(self, session: int) -> Attachment | None:
+        """What the session has attached; where that stream was deleted, it is told so, and has nothing any more."""
+        attachment = self.attachments.get(session)
+        if attachment is not None and attachment.stream.is_deleted:
+            self._remove(session)
+            self._orders.tell_deleted(session, attachment.stream.name)
+            return None
+        return attachment
+
+    def attached_to(self, stream: Stream) -> Collection[int]:
+        """The sessions that publish to a stream, or did when it was deleted and were not told so yet."""
+        return self._attached_to.of(stream.stream_id).keys()
 
     # ── offer ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def offer(self, event: BatchOffered, now: Now) -> None:
         """Sequence and append the batch, or say that it was there before, or refuse it."""
-        attachment = self.attachments.get(event.session)
+        attachment = self.attachment_of(event.session)
         header = event.header
         if attachment is None or not attachment.is_granted:
             self._orders.refuse(event.session, "not-attached", "attach as a source before offering batches")
@@ -251,7 +257,7 @@ class Publishing:
         stage = attachment.stage
         if stage is None:
             self._append(attachment, event, now)
-        elif self._tables.stages.get(stage.stage) is not stage or stage.is_committing:
+        elif self._tables.open_stage(stage.stage) is not stage or stage.is_committing:
             self._orders.refuse(event.session, "stage-closed", f"stage {stage.stage} was committed or dropped")
         else:
             self._append_staged(attachment, stage, event, now)
@@ -304,8 +310,8 @@ class Publishing:
     # ── what the journal said ────────────────────────────────────────────────────────────────────────────────────────
 
     def is_there(self, attachment: Attachment) -> bool:
-        """Whether nobody has closed its session meanwhile, and perhaps opened it anew."""
-        return self.attachments.get(attachment.session) is attachment
+        """Whether nobody has closed its session meanwhile, and perhaps opened it anew, nor deleted its stream."""
+        return self.attachments.get(attachment.session) is attachment and not attachment.stream.is_deleted
 
     def batch_durable(self, attachment: Attachment, header: BatchHeader, entry: Entry, durability: Durability) -> None:
         """A batch is in the journal: it may be pushed, and its source hears of it."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Sequence
 from operator import itemgetter
 
 from veredus.delivery.settlement import Range
+
+FEW = 64
+"""So many ranges find their places one by one."""
 
 
 def cursor_of(floor: int, settled: Iterable[Range]) -> tuple[int, tuple[Range, ...]]:
@@ -30,6 +33,22 @@ def joined(ranges: Iterable[Range]) -> tuple[Range, ...]:
             found[-1] = (found[-1][0], max(last, found[-1][1]))
         else:
             found.append((first, last))
+    return tuple(found)
+
+
+def with_more(ranges: tuple[Range, ...], more: Sequence[Range]) -> tuple[Range, ...]:
+    """As `joined`, of these, which are joined already, and some more: where those are few, the others are copied and
+    not looked at.
+    """
+    if len(more) > FEW:
+        return joined((*ranges, *more))
+    found = list(ranges)
+    for first, last in more:
+        begin = bisect_left(found, first - 1, key=itemgetter(1))
+        end = bisect_right(found, last + 1, key=itemgetter(0))
+        if begin < end:
+            first, last = min(first, found[begin][0]), max(last, found[end - 1][1])
+        found[begin:end] = [(first, last)]
     return tuple(found)
 
 

@@ -39,7 +39,7 @@ class Refiltering:
 
     def change(self, event: FilterChangeRequested, now: Now) -> None:
         """Another filter from the next unexamined sequence on; journaled first where the subscription is durable."""
-        flow = self._subscribing.flows.get(event.session)
+        flow = self._subscribing.feeding.flow_of(event.session)
         if flow is None:
             self._orders.refuse(event.session, "not-subscribed", "subscribe before changing the filter")
             return
@@ -67,7 +67,7 @@ class Refiltering:
         return wanted
 
     def _store(self, flow: Flow, subscription: Subscription, wanted: Wanted, position: int, now: Now) -> None:
-        if self._subscribing.flows.get(flow.session) is not flow:
+        if not self._subscribing.feeding.is_there(flow):
             return
         sequence = max(subscription.unexamined, _behind(flow, position))
         fact = refiltered(subscription, wanted.filter, sequence)
@@ -84,13 +84,13 @@ class Refiltering:
         flow = change.flow
         change.subscription.refilter(change.fact)
         self._subscribing.feeding.refilter(flow, change.position, change.wanted)
-        if self._subscribing.flows.get(flow.session) is flow:
+        if self._subscribing.feeding.is_there(flow):
             self._orders.say(ConfirmFilter(flow.session, change.position))
         self._subscribing.feeding.go_on(change.subscription, now)
 
     def failed(self, change: _Changed, code: str, reason: str, now: Now) -> None:
         """The new filter could not be journaled: the flow goes on under the one that it has."""
-        if self._subscribing.flows.get(change.flow.session) is change.flow:
+        if self._subscribing.feeding.is_there(change.flow):
             message = f"the node could not store the filter ({reason}): the earlier filter stays; try again later"
             self._refuse(change.flow, Refused(code, message))
         self._subscribing.feeding.go_on(change.subscription, now)

@@ -54,7 +54,7 @@ class Returning:
 
     def take_back(self, event: ReturnRequested, now: Now) -> None:
         """Count the attempt; read and park the publication, where that was the last one or it is rejected."""
-        flow = self._feeding.flows.get(event.session)
+        flow = self._feeding.flow_of(event.session)
         subscription = None if flow is None else flow.subscription
         if flow is None or subscription is None or subscription.ledger.is_ordered:
             self._refuse(
@@ -107,7 +107,7 @@ class Returning:
 
     def _begin(self, flow: Flow, now: Now, *, has_turn: bool = False) -> None:
         """Move the first of what was given back, while nothing else changes the subscription."""
-        if self._feeding.flows.get(flow.session) is not flow:
+        if not self._feeding.is_there(flow):
             self._given.pop(flow, None)
             return
         while given := self._given.get(flow):
@@ -133,7 +133,7 @@ class Returning:
 
     def take_records(self, flow: Flow, sequence: int, records: Sequence[PlacedRecord], now: Now) -> None:
         """The journal's records from the publication on; too much may have been read for one turn."""
-        is_here = self._feeding.flows.get(flow.session) is flow
+        is_here = self._feeding.is_there(flow)
         if is_here and not self.turns.has_share(flow.payer, now):
             # It is read once more: what waits holds no records.
             self.turns.wait(flow.payer, flow)
@@ -210,12 +210,12 @@ class Returning:
         del given[sequence]
         if not given:
             del self._given[flow]
-        if self._feeding.flows.get(flow.session) is flow:
+        if self._feeding.is_there(flow):
             self._orders.say(answer)
 
     def missed(self, flow: Flow, sequence: int, code: str, now: Now) -> None:
         """The journal cannot read it."""
-        if self._feeding.flows.get(flow.session) is not flow or not self._miss(flow, sequence, code, now):
+        if not self._feeding.is_there(flow) or not self._miss(flow, sequence, code, now):
             self._end(flow, now)
 
     def gone(self, flow: Flow, sequence: int, code: str, now: Now) -> None:

@@ -304,7 +304,8 @@ class Runs:
         if run is None:
             raise Refused("unknown-sink", f"the node has no sink {sink!r}")
         self.check_owner(event, run)
-        if run.is_committing or (run.stages and not run.is_ephemeral):
+        is_open = any(self._tables.open_stage(number) is not None for number in run.stages)
+        if run.is_committing or (is_open and not run.is_ephemeral):
             raise Refused("sink-in-use", f"sink {sink!r} has open stages: drop them, or open a new run")
         dropped = self.drop_stages(run)
         if dropped:

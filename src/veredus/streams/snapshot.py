@@ -170,6 +170,7 @@ class Taking:
             [
                 _StageRow(s.stage, s.sink, s.run_epoch, s.stream_id, s.stage_key, s.count_durable)
                 for s in tables.stages.values()
+                if s.stream_id in tables.streams_by_id
             ],
             [(name, lives) for name, lives, _ in removed],
             [creator for _, _, creator in removed],

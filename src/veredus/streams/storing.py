@@ -35,7 +35,7 @@ class Storing:
         Raises `Refused`: `no-source`, `too-large`, `tokens-too-large`, or `bad-request` for a number that is not taken
         yet.
         """
-        attachment = self._publishing.attachments.get(event.session)
+        attachment = self._publishing.attachment_of(event.session)
         if attachment is None or not attachment.is_granted:
             self._orders.refuse(event.session, "not-attached", "attach as a source before storing a resume token")
             return

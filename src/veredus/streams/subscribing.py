@@ -13,7 +13,8 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 from veredus.kernel.names import check_incarnation, checked_name
 
-from .cursors import Cursors, key_of
+from .by_stream import ByStream
+from .cursors import Cursors
 from .examine import Wanted, wanted_by
 from .exchange import (
     EVERYTHING,
@@ -52,7 +53,7 @@ class Subscribing:
         self._tables = tables
         self._orders = orders
         self._asking: dict[int, SubscribeRequested] = {}
-        self.opening: dict[tuple[int, str, str], Subscription] = {}
+        self.opening: ByStream[tuple[str, str], Subscription] = ByStream()
         """New subscriptions on their way to the journal; they are in no table before they are there."""
         self.kept = Kept(tables, self.opening)
         self._cursors = cursors
@@ -103,7 +104,7 @@ class Subscribing:
 
     def _has_cursor(self, event: SubscribeRequested, stream: Stream) -> bool:
         key = (event.subscriber, event.name)
-        return key in stream.subscriptions or (stream.stream_id, *key) in self.opening
+        return key in stream.subscriptions or key in self.opening.of(stream.stream_id)
 
     def begin(self, event: SubscribeRequested, stream: Stream, wanted: Wanted, position: int | None, now: Now) -> None:
         """Go on where the subscription's cursor stands; without one at `position`, None for where it asked."""
@@ -111,8 +112,8 @@ class Subscribing:
             return
         if stream.is_deleted:
             raise Refused("stream-deleted", f"stream {stream.name!r} was deleted")
-        key = (stream.stream_id, event.subscriber, event.name)
-        known = self.opening.get(key) or stream.subscriptions.get(key[1:])
+        key = (event.subscriber, event.name)
+        known = self.opening.of(stream.stream_id).get(key) or stream.subscriptions.get(key)
         if known is not None:
             self.feeding.in_turn(known, partial(self._take_over, event, stream, wanted, known), now)
             return
@@ -123,7 +124,7 @@ class Subscribing:
             self.feeding.pump(self._start_flow(event, stream, wanted, position, None), now)
             return
         self._check_new(event, stream, now)
-        stream.check_wish(key[1:], event.wish, event.principal)
+        stream.check_wish(key, event.wish, event.principal)
         fact = SubscriptionOpened(
             stream_id=stream.stream_id,
             subscriber=event.subscriber,
@@ -147,7 +148,8 @@ class Subscribing:
             owner=next_owner(event.principal, ""),
             from_us=_from_us(event),
         )
-        subscription = self.opening[key] = Subscription(fact, self._tables.limits.unsettled_max)
+        subscription = Subscription(fact, self._tables.limits.unsettled_max)
+        self.opening.put(stream.stream_id, key, subscription)
         self.feeding.change(subscription, fact, _Opened(self, event, stream, wanted, subscription, fact), now)
 
     def _check_new(self, event: SubscribeRequested, stream: Stream, now: Now) -> None:
@@ -158,7 +160,7 @@ class Subscribing:
                 " Subscribe anew (epoch 0)"
             )
             raise Refused("unknown-subscription", message)
-        count = len(stream.subscriptions) + sum(stream_id == stream.stream_id for stream_id, _, _ in self.opening)
+        count = len(stream.subscriptions) + len(self.opening.of(stream.stream_id))
         if count >= self._tables.limits.subscriptions_max:
             raise Refused(
                 "too-many-subscriptions",
@@ -218,13 +220,14 @@ class Subscribing:
     def opened(self, opening: _Opened, now: Now) -> None:
         """The owner's epoch is in the journal: the one before is fenced, and the new one begins."""
         event, stream, subscription = opening.event, opening.stream, opening.subscription
-        if self.opening.pop(key_of(subscription), None) is None:
+        if self.opening.take(stream.stream_id, (subscription.subscriber, subscription.name)) is None:
             before, owner = subscription.session, subscription.owner
             is_fenced = subscription.epoch != opening.fact.epoch
             subscription.hand_on(opening.fact, self._tables.limits.unsettled_max)
             who = f"{subscription.subscriber}/{subscription.name}"
             self._orders.note_owner(event, "cursor", who, stream.name, subscription.epoch, owner)
-            if before != event.session and self.feeding.drop(before) is not None:
+            if before != event.session and self.feeding.flow_of(before) is not None:
+                self.feeding.drop(before)
                 self._end_former(before, subscription, is_fenced)
         elif not stream.is_deleted:
             stream.subscriptions[subscription.subscriber, subscription.name] = subscription
@@ -251,9 +254,10 @@ class Subscribing:
 
     def open_failed(self, opening: _Opened, code: str, reason: str, now: Now) -> None:
         """The owner's epoch could not be journaled: whoever owned it owns it still, and what was new is not there."""
-        self.opening.pop(key_of(opening.subscription), None)
+        subscription = opening.subscription
+        self.opening.take(subscription.stream_id, (subscription.subscriber, subscription.name))
         self._refuse_unstored(opening.event, code, reason)
-        self.feeding.go_on(opening.subscription, now)
+        self.feeding.go_on(subscription, now)
 
     def _start_flow(
         self,
@@ -301,7 +305,7 @@ class Subscribing:
 
     def settle(self, event: SettleRequested, now: Now) -> None:
         """Settle what a session was pushed; feed it again if it waited for that."""
-        flow = self.flows.get(event.session)
+        flow = self.feeding.flow_of(event.session)
         if flow is None:
             message = "this subscription has ended: subscribe again, and settle what comes again"
             self._orders.refuse(event.session, "not-subscribed", message, is_final=False)
@@ -319,7 +323,7 @@ class Subscribing:
         """The application was handed what a session was pushed. Its client waits for the answer where that may have
         been tried before.
         """
-        flow = self.flows.get(event.session)
+        flow = self.feeding.flow_of(event.session)
         if flow is None:
             return
         # An earlier session may have been pushed more than this one has examined again.
@@ -340,14 +344,14 @@ class Subscribing:
 
     def grant_credit(self, event: CreditGranted, now: Now) -> None:
         """More bytes may be pushed."""
-        flow = self.flows.get(event.session)
+        flow = self.feeding.flow_of(event.session)
         if flow is not None:
             flow.credit = min(flow.credit + event.size, 1 << 62)
             self.feeding.pump(flow, now)
 
     def set_congested(self, session: int, is_congested: bool, now: Now) -> None:
         """The session's link cannot take more for now, or can again."""
-        flow = self.flows.get(session)
+        flow = self.feeding.flow_of(session)
         if flow is not None:
             flow.is_congested = is_congested
             self.feeding.pump(flow, now)
@@ -375,14 +379,9 @@ class Subscribing:
 
     def is_given(self, stream: Stream) -> bool:
         """Whether a stream bears the mark of one that may be another node's by now, or is about to."""
-        coming = (name for stream_id, _, name in self.opening if stream_id == stream.stream_id)
-        return GIVEN in map(itemgetter(1), stream.subscriptions) or GIVEN in coming
-
-    def end_stream(self, stream: Stream) -> None:
-        """The stream was deleted: everybody who hung on it is told."""
-        for flow in list(stream.flows.values()):
-            self.feeding.drop(flow.session)
-            self._orders.refuse(flow.session, "stream-deleted", f"stream {stream.name!r} was deleted")
+        return any(
+            GIVEN in map(itemgetter(1), known) for known in (stream.subscriptions, self.opening.of(stream.stream_id))
+        )
 
 
 def _from_us(event: SubscribeRequested) -> int:

@@ -25,7 +25,7 @@ from .attempts import HandedOut, ReturnRequested
 from .exchange import EVERYTHING, SettleRequested
 from .facts import CursorMoved, Lost, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled, SubscriptionTold
 from .lost import but_for
-from .ranges import between, cursor_of, is_in, joined, raised, without
+from .ranges import between, cursor_of, is_in, joined, raised, with_more, without
 from .reopening import Reopening, settled_ranges
 from .source import PAST_MAX
 from .tries import Retold, Tries
@@ -201,7 +201,7 @@ class Subscription:
         """An earlier session was pushed these, and they are settled before this one examined them. None of them is
         where they would be too many: how many that are.
         """
-        excluded = joined((*self.excluded, *ranges))
+        excluded = with_more(self.excluded, ranges)
         if len(excluded) > max(len(self.excluded), self.ledger.ranges_max):
             return len(ranges)
         self.excluded = excluded

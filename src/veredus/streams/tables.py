@@ -5,13 +5,14 @@ Every change of a table is a fact (veredus.streams.facts), journaled before anyt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 import msgspec
 
 from veredus.kernel.errors import Refused
 
+from .by_stream import ByStream
 from .departures import Departures
 from .facts import Contents, StreamConfig
 from .listing import InOrder
@@ -187,8 +188,8 @@ class Tables:
         self.streams_by_id: dict[int, Stream] = {}
         self.runs: InOrder[str, Run] = InOrder()
         self.stages: InOrder[int, Stage] = InOrder()
-        self._stages_of: dict[int, dict[int, None]] = {}
-        """By stream, those that are meant for it."""
+        self._stages_of: ByStream[int, Stage] = ByStream()
+        """By number, those that are meant for a stream."""
         self.created_by: dict[str, int] = {}
         self.departures = Departures(limits.departures_per_creator_max)
         self.removed = Removed()
@@ -210,7 +211,9 @@ class Tables:
         self.next_stream_id = max(self.next_stream_id, stream.stream_id + 1)
 
     def remove_stream(self, stream_id: int, is_removed: bool) -> None:
-        """Forget a stream and the stages that were meant for it; `is_removed`: nothing of it is owed to anybody."""
+        """Forget a stream; `is_removed`: nothing of it is owed to anybody. What hung on it is not open any more, and is
+        let go by whoever removes it.
+        """
         self.streams_version += 1
         self.removed_count += 1
         stream = self.streams_by_id.pop(stream_id)
@@ -222,24 +225,28 @@ class Tables:
         stream.tail.forget()
         self.departures.forget(stream)
         stream.shares.forget()
-        for stage in list(self._stages_of.get(stream_id, ())):
-            self.take_stage(stage)
 
     def add_stage(self, stage: Stage) -> None:
         """Know an open stage of a sink that is there."""
         run = self.runs[stage.sink]
         self.stages[stage.stage] = run.stages[stage.stage] = run.attempts[stage.attempt] = stage
-        self._stages_of.setdefault(stage.stream_id, {})[stage.stage] = None
+        self._stages_of.put(stage.stream_id, stage.stage, stage)
+
+    def stages_of(self, stream_id: int) -> Collection[int]:
+        """The numbers of those that are, or were, meant for a stream."""
+        return self._stages_of.of(stream_id).keys()
+
+    def open_stage(self, number: int) -> Stage | None:
+        """The stage of this number; None where there is none, or its stream was deleted."""
+        stage = self.stages.get(number)
+        return None if stage is None or stage.stream_id not in self.streams_by_id else stage
 
     def take_stage(self, number: int) -> Stage | None:
         """Forget an open stage; None where there is none of this number."""
         self.removed_count += 1
         stage = self.stages.take(number)
         if stage is not None:
-            others = self._stages_of[stage.stream_id]
-            del others[number]
-            if not others:
-                del self._stages_of[stage.stream_id]
+            self._stages_of.take(stage.stream_id, number)
         if stage is not None and stage.sink in self.runs:
             run = self.runs[stage.sink]
             run.stages.pop(number, None)

@@ -23,6 +23,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from enum import IntEnum
+from itertools import chain
 from typing import Any, NamedTuple, TypeVar
 
 import msgspec
@@ -227,7 +228,7 @@ def encode_settled(channel: int, floor: int, ranges: tuple[tuple[int, int], ...]
 
 def pack_ranges(ranges: tuple[tuple[int, int], ...]) -> bytes:
     """The ranges as SETTLE and SETTLED have them."""
-    return struct.pack(f"<{2 * len(ranges)}Q", *(end for pair in ranges for end in pair))
+    return struct.pack(f"<{2 * len(ranges)}Q", *chain.from_iterable(ranges))
 
 
 # ── reading bodies ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -69,7 +69,10 @@ _COSTS_NS: dict[int, tuple[int, int]] = {
     Kind.OPEN_STAGE: (30_000, 100),
     Kind.COMMIT: (30_000, 100),
     Kind.DROP_STAGES: (30_000, 100),
-    Kind.SETTLE: (3_000, 100),
+    Kind.OFFER: (10_000, 0),
+    Kind.CREDIT: (7_000, 0),
+    Kind.HANDED: (7_000, 0),
+    Kind.SETTLE: (13_000, 200),
     Kind.RETURN: (400_000, 100),
     Kind.REQUEST: (250_000, 100),
 }
