@@ -24,7 +24,7 @@ from veredus.spark.writer import StageStreamWriter
 from .conftest import Rig
 
 SINK = sink_of(UUID(int=7))
-START, RESTART = bytes(15) + b"\x01", bytes(15) + b"\x02"
+START, RESTART, LAST_START = (bytes(15) + bytes([number]) for number in (1, 2, 3))
 
 
 class Place:
@@ -63,8 +63,9 @@ def task(node: Embedded, batch_id: int, *bodies: str, start: bytes = START) -> S
     """What a task of the batch does: stage its rows, or only digest them where the batch is committed."""
     rows = [pa.RecordBatch.from_pydict({"body": [body]}) for body in bodies]
     with node.sink(SINK).open_run(start) as run:
-        write = digested if run.commit_id >= batch_id else stage_rows
-        return write(options(node), SINK, run, rows)
+        if run.commit_id >= batch_id:
+            return digested(options(node), SINK, run, rows)
+        return stage_rows(options(node), SINK, run, batch_id, rows)
 
 
 def commit(node: Embedded, batch_id: int, *tasks: StagedRows, **given: str) -> None:
@@ -119,9 +120,9 @@ def restored_behind(place: Place, kept: int, done: int, start: bytes = START) ->
 @pytest.mark.parametrize("start", [START, RESTART], ids=["the-same-start", "another-start"])
 def test_a_query_stops_whose_node_was_put_back_and_lacks_batches_and_leaves_nothing(place: Place, start: bytes) -> None:
     with restored_behind(place, 0, 3) as node:
-        for _ in range(2):
+        for start_of_query in (start, LAST_START):
             with missing(1, 3):
-                write(node, 4, start)
+                write(node, 4, start_of_query)
         assert bodies(node) == batches(0)
         assert node.sinks.stages() == []
 
@@ -168,7 +169,7 @@ def test_a_node_that_was_put_back_to_before_the_first_batch_is_told_and_may_be_g
             write(node, 2, RESTART)
         assert [shown["commit_id"] for shown in node.sinks.list()] == [-1], "no place was claimed"
         with pytest.warns(UserWarning, match="lacks commits 0 to 1"):
-            write(node, 2, RESTART, failOnDataLoss="false")
+            write(node, 2, LAST_START, failOnDataLoss="false")
         assert sorted(shown["sink"].split("/")[0] for shown in node.sinks.list()) == ["spark", "spark-place"]
 
 

@@ -134,7 +134,10 @@ def test_a_batch_that_was_written_and_whose_input_was_put_back_is_refused_with_t
             options = write_options({"address": output.served.address, "stream": "out", **given})
             batch = [pa.RecordBatch.from_pydict({"body": bodies})]
             with output.sink(SINK).open_run(bytes(16)) as run:
-                staged = (digested if run.commit_id >= batch_id else stage_rows)(options, SINK, run, batch)
+                if run.commit_id >= batch_id:
+                    staged = digested(options, SINK, run, batch)
+                else:
+                    staged = stage_rows(options, SINK, run, batch_id, batch)
             StageStreamWriter(options).commit([staged], batch_id)
 
         write(0, words("old", OLD) + words("later", LATER))

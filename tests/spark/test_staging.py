@@ -37,7 +37,9 @@ def rows(*bodies: str) -> list[pa.RecordBatch]:
 
 def staged(node: Embedded, options: WriteOptions, sink: str, *bodies: str, start: bytes = START) -> StagedRows:
     with node.sink(sink).open_run(start) as run:
-        return stage_rows(options, sink, run, rows(*bodies))
+        if run.commit_id >= 0:
+            return digested(options, sink, run, rows(*bodies))
+        return stage_rows(options, sink, run, 0, rows(*bodies))
 
 
 def bodies(node: Embedded, stream: str) -> list[bytes]:
@@ -107,7 +109,7 @@ def test_a_task_fails_when_the_node_takes_nothing_of_more_than_its_outbox_holds(
                 yield pa.RecordBatch.from_pydict({"body": [b"x" * (1 << 20)] * 8})
 
         with node_of(options.node).sink(sink).open_run(START) as run, pytest.raises(Unavailable):
-            stage_rows(options, sink, run, many())
+            stage_rows(options, sink, run, 0, many())
 
 
 def test_an_abort_after_the_commit_does_nothing(node: Embedded, stream: str, options: WriteOptions, sink: str) -> None:
@@ -135,7 +137,7 @@ def test_an_attempt_that_fails_leaves_no_stage(node: Embedded, stream: str, opti
 
     with node.sink(sink).open_run(START) as run:
         with pytest.raises(ValueError, match="the task fails"):
-            stage_rows(options, sink, run, failing())
+            stage_rows(options, sink, run, 0, failing())
         with pytest.raises(Refused, match="not an open stage"):
             run.commit(0, [1])
 
@@ -188,7 +190,7 @@ def test_rows_for_more_streams_than_a_task_can_write_to_are_refused_with_what_to
             small.sink(sink).open_run(START) as run,
             pytest.raises(Refused, match=r"more than 7 streams: repart.*new streams have been created") as caught,
         ):
-            stage_rows(options, sink, run, [pa.RecordBatch.from_pydict({"stream": names, "body": names})])
+            stage_rows(options, sink, run, 0, [pa.RecordBatch.from_pydict({"stream": names, "body": names})])
         assert caught.value.code == "too-many-channels"
         assert small.sinks.stages() == []
         assert [(shown["name"], shown["head"]) for shown in small.streams.list()] == [(name, 0) for name in names[:7]]

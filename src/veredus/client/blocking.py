@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import builtins
-import secrets
 import ssl
 from collections.abc import Iterable, Sequence
 from functools import partial
@@ -12,7 +11,6 @@ from typing import Any, Literal, Self
 
 from veredus.delivery.content import Content
 from veredus.kernel.errors import VeredusError
-from veredus.kernel.names import INCARNATION_SIZE
 from veredus.streams.exchange import Start
 
 from .arguments import check_name, check_seconds, check_start, check_text, filter_of
@@ -26,9 +24,8 @@ from .node import TIMEOUT_S, AsyncNode, check_token, open_node
 from .opening import Opening
 from .other_library import Blocking
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
-from .publishing import StageAttaching
 from .reception import SILENCE_S, Reception
-from .sinks import AsyncRun, AsyncSink, Committed, numbers_of, settings_of
+from .sinks import AsyncRun, AsyncSink, Committed, attaching_of, settings_of
 from .subscriber import check_gap_policy, wanted_of
 from .wanting import WINDOW_SIZE, GapPolicy
 
@@ -309,12 +306,14 @@ class Run(Blocking):
         """What that commit wrote: stream, first sequence, count."""
         return self._run.streams
 
-    def stage(self, stream: str, key: bytes | None = None, **options: Any) -> Stage:
-        """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's."""
+    def stage(self, stream: str, key: bytes | None = None, commit_id: int | None = None, **options: Any) -> Stage:
+        """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's.
+
+        `commit_id` as in `AsyncRun.stage`.
+        """
         self._run.channel.check_open()
         settings = settings_of(stream, key, options)
-        attempt = key or secrets.token_bytes(INCARNATION_SIZE)
-        attaching = StageAttaching(self._run.channel.sink, self.epoch, stream, attempt)
+        attaching = attaching_of(self._run.channel, stream, key, commit_id)
         return Stage._attached(self._thread, self._node.connection, settings, attaching)
 
     def commit(self, commit_id: int, stages: Sequence[int | Stage], contents: Sequence[Content] = ()) -> Committed:
@@ -324,9 +323,9 @@ class Run(Blocking):
         """
         return self._thread.run(partial(self._run.channel.commit, commit_id, stages, contents))
 
-    def drop(self, stages: Sequence[int | Stage]) -> None:
-        """Drop these stages; committed ones stay."""
-        self._thread.run(partial(self._run.channel.drop, numbers_of(stages)))
+    def drop(self, stages: Sequence[int | Stage], commit_id: int | None = None) -> None:
+        """Drop these stages, and what is for a commit that is given up, as `AsyncRun.drop`; committed ones stay."""
+        self._thread.run(partial(self._run.channel.drop, stages, commit_id))
 
     def close(self) -> None:
         """Close the run; its stages stay."""

@@ -111,6 +111,7 @@ class StageAttaching:
     run_epoch: int
     stream: str
     key: bytes
+    commit_id: int = -1
 
     @property
     def words(self) -> str:
@@ -119,7 +120,7 @@ class StageAttaching:
 
     def opening(self, epoch: int) -> Opening:
         """The message that opens it."""
-        return m.OpenStage(self.sink, self.run_epoch, self.stream, self.key)
+        return m.OpenStage(self.sink, self.run_epoch, self.stream, self.key, self.commit_id)
 
 
 class SourceChannel:

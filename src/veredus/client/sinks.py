@@ -162,9 +162,10 @@ class RunChannel:
         self.commit_id, self.streams = answer.commit_id, answer.streams
         return answer
 
-    async def drop(self, stages: Sequence[int]) -> None:
-        """Forget stages that will not be committed."""
-        await self._ask(m.DropStages(self._next(), self.sink, self.epoch, tuple(stages)))
+    async def drop(self, stages: Sequence[Any], commit_id: int | None) -> None:
+        """Forget stages that will not be committed, and all that is staged for a commit that is given up."""
+        numbers = numbers_of(stages)
+        await self._ask(m.DropStages(self._next(), self.sink, self.epoch, numbers, checked_commit(commit_id)))
 
     def _next(self) -> int:
         self._request += 1
@@ -241,11 +242,17 @@ class AsyncRun:
         """What that commit wrote: stream, first sequence, count."""
         return self.channel.streams
 
-    def stage(self, stream: str, key: bytes | None = None, **options: Any) -> Opening[AsyncStage]:
-        """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's."""
+    def stage(
+        self, stream: str, key: bytes | None = None, commit_id: int | None = None, **options: Any
+    ) -> Opening[AsyncStage]:
+        """A new stage for `stream`. `key`: 16 bytes that name the attempt. `options`: as a publisher's.
+
+        `commit_id`: the commit that it is for. Once that is done or given up, the stage is dropped if it is not part of
+        it, and refused if it is opened then (`stage-closed`).
+        """
         self.channel.check_open()
         settings = settings_of(stream, key, options)
-        attaching = StageAttaching(self.channel.sink, self.epoch, stream, key or secrets.token_bytes(INCARNATION_SIZE))
+        attaching = attaching_of(self.channel, stream, key, commit_id)
 
         async def opened() -> AsyncStage:
             stage = AsyncStage(self._connection, settings, attaching)
@@ -266,9 +273,11 @@ class AsyncRun:
         """
         return await self.channel.commit(commit_id, stages, contents)
 
-    async def drop(self, stages: Sequence[int | AsyncStage]) -> None:
-        """Drop these stages; committed ones stay."""
-        await self.channel.drop(numbers_of(stages))
+    async def drop(self, stages: Sequence[int | AsyncStage], commit_id: int | None = None) -> None:
+        """Drop these stages, and with a `commit_id` all that are for this commit or one before it, also those that are
+        opened later; committed ones stay.
+        """
+        await self.channel.drop(stages, commit_id)
 
     async def close(self) -> None:
         """Close the run; its stages stay."""
@@ -319,6 +328,20 @@ class AsyncSink:
             return run
 
         return Opening(opened)
+
+
+def checked_commit(commit_id: int | None) -> int:
+    """The id of a commit, -1 for none. Raises `Misuse`."""
+    if commit_id is None:
+        return -1
+    check_whole("commit_id", commit_id)
+    return commit_id
+
+
+def attaching_of(run: RunChannel, stream: str, key: bytes | None, commit_id: int | None) -> StageAttaching:
+    """What a new stage of a run asks for. Raises `Misuse`."""
+    attempt = key or secrets.token_bytes(INCARNATION_SIZE)
+    return StageAttaching(run.sink, run.epoch, stream, attempt, checked_commit(commit_id))
 
 
 def numbers_of(stages: Sequence[Any]) -> tuple[int, ...]:

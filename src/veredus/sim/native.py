@@ -206,12 +206,14 @@ _ASKED: dict[type, Callable[[Any], object]] = {
     x.SettleRequested: lambda f: c.SettleRequested(f.session, f.ranges),
     x.FilterChangeRequested: lambda f: c.MessageRequested(f.session, m.ChangeFilter(f.filter, f.position)),
     x.RunOpenRequested: lambda f: c.OpenRequested(f.session, m.OpenRun(f.sink, f.incarnation, f.epoch, f.is_ephemeral)),
-    x.StageOpenRequested: lambda f: c.OpenRequested(f.session, m.OpenStage(f.sink, f.run_epoch, f.stream, f.stage_key)),
+    x.StageOpenRequested: lambda f: c.OpenRequested(
+        f.session, m.OpenStage(f.sink, f.run_epoch, f.stream, f.stage_key, f.commit_id)
+    ),
     x.CommitRequested: lambda f: c.MessageRequested(
         f.session, m.Commit(f.request, f.sink, f.run_epoch, f.commit_id, f.stages, f.contents)
     ),
     x.StagesDropRequested: lambda f: c.MessageRequested(
-        f.session, m.DropStages(f.request, f.sink, f.run_epoch, f.stages)
+        f.session, m.DropStages(f.request, f.sink, f.run_epoch, f.stages, f.commit_id)
     ),
     x.AdminRequested: lambda f: c.MessageRequested(0, m.Request(f.request, f.verb, f.arguments)),
 }

@@ -95,6 +95,8 @@ class SinkProcess(Peer):
         self._asks_again = self.die.chance(0.1)
         """Whether it will stage anew and commit once more what is committed, as who has lost an answer may."""
         self._says_contents = self.die.chance(0.7)
+        self._says_commits = self._incarnation[0] % 2 == 0
+        """Whether it says of each stage for which commit it is."""
         self._twins: dict[int, int] = {}
         """By request for a commit that repeats another, that other."""
         self._told_of_other: dict[int, None] = {}
@@ -223,10 +225,13 @@ class SinkProcess(Peer):
         if self._says_contents:
             # The digest stands for the rows: they follow from how many there are in which stream.
             attempt.contents = tuple(Content(stream, count, b"%d" % count) for stream, count in written.items())
+        # What is staged once more for a commit that is known to be done is for it no more.
+        said_id = commit_id if self._says_commits and commit_id > self._committed_id else -1
         for stage in attempt.stages:
-            key = self.die.octets(16)
-            fact = StageOpenRequested(stage.channel, self.principal, self._writes_as, self._epoch, stage.stream, key)
-            self.ask(fact)
+            key, channel = self.die.octets(16), stage.channel
+            self.ask(
+                StageOpenRequested(channel, self.principal, self._writes_as, self._epoch, stage.stream, key, said_id)
+            )
 
     def _drawn(self) -> list[tuple[str, int]]:
         """Streams and counts of rows of an attempt: new ones, or those that were committed, when it is asked again."""

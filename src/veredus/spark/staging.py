@@ -76,11 +76,18 @@ def digested(options: WriteOptions, sink: str, run: veredus.Run, rows: Iterable[
 
 
 def stage_rows(
-    options: WriteOptions, sink: str, run: veredus.Run, rows: Iterable[pa.RecordBatch], is_digested: bool = True
+    options: WriteOptions,
+    sink: str,
+    run: veredus.Run,
+    commit_id: int,
+    rows: Iterable[pa.RecordBatch],
+    is_digested: bool = True,
 ) -> StagedRows:
-    """Write the rows under new stages of `run`, durable and invisible. Stages that are not finished are dropped.
+    """Write the rows under new stages of `run` for a commit, durable and invisible. Stages that are not finished are
+    dropped.
 
-    Raises `Unavailable` where the node takes nothing for `timeoutSeconds`.
+    Raises `Unavailable` where the node takes nothing for `timeoutSeconds`, and `Refused("stage-closed")` where the
+    driver has done the commit, or has given it up.
     """
     stages: dict[str, veredus.Stage] = {}
     digests: dict[str, RowsDigest] = {}
@@ -89,7 +96,7 @@ def stage_rows(
         for batch in rows:
             for stream, part in _by_stream(options.node, batch):
                 if stream not in stages:
-                    stages[stream] = _stage_of(run, stream, timeout_s, len(stages))
+                    stages[stream] = _stage_of(run, commit_id, stream, timeout_s, len(stages))
                     digests[stream] = RowsDigest()
                 if is_digested:
                     digests[stream].take(part)
@@ -114,9 +121,9 @@ def stage_rows(
     return StagedRows(sink, run.epoch, run.commit_id, tuple(parts))
 
 
-def _stage_of(run: veredus.Run, stream: str, timeout_s: float, count: int) -> veredus.Stage:
+def _stage_of(run: veredus.Run, commit_id: int, stream: str, timeout_s: float, count: int) -> veredus.Stage:
     try:
-        return run.stage(stream, room_timeout_s=timeout_s)
+        return run.stage(stream, commit_id=commit_id, room_timeout_s=timeout_s)
     except VeredusError as error:
         if error.code != "too-many-channels":
             raise
@@ -219,7 +226,7 @@ def commit_stages(options: WriteOptions, rows: list[StagedRows], commit_id: int,
             " an earlier one, rows that the query has read since are among them, and are lost"
         )
         warnings.warn(message, stacklevel=2)
-        drop_stages(options, rows)
+        give_up(options, rows[0].sink, rows[0].epoch, rows)
 
 
 def _other_streams(sink: str, refused: Refused) -> Refused:
@@ -239,27 +246,32 @@ def _named(contents: Iterable[Sequence[Any]]) -> str:
     return ", ".join(f"{stream!r} (incarnation {incarnation[:8] or 'none'})" for stream, incarnation, *_ in contents)
 
 
-def drop_stages(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
-    """Let go of what was staged and not committed; what the node says to it changes nothing."""
-    rows = staged_of(messages)
-    stages = [part.stage for message in rows for part in message.parts if part.stage]
-    if not stages:
-        return
+def give_up(
+    options: WriteOptions,
+    sink: str,
+    epoch: int,
+    messages: Sequence[WriterCommitMessage | None],
+    commit_id: int | None = None,
+) -> None:
+    """Let go of what was staged and not committed; with a `commit_id` of all that is for this commit, also what a task
+    stages later. What is committed stays, and what the node says to it changes nothing.
+    """
+    stages = [part.stage for message in staged_of(messages) for part in message.parts if part.stage]
 
     def drop(node: veredus.Node) -> None:
-        with node.sink(rows[0].sink).join_run(rows[0].epoch) as run:
-            _drop(run, stages)
+        with node.sink(sink).join_run(epoch) as run:
+            _drop(run, stages, commit_id)
 
     # Where it fails, a newer run has dropped them, or will, or they go with their lease.
     with suppress(VeredusError):
         patiently(options.node, drop)
 
 
-def _drop(run: veredus.Run, stages: list[int]) -> None:
+def _drop(run: veredus.Run, stages: list[int], commit_id: int | None = None) -> None:
     # Where it fails, the next run of the sink does it, or they go with their lease.
     with suppress(VeredusError):
-        if stages:
-            run.drop(stages)
+        if stages or commit_id is not None:
+            run.drop(stages, commit_id)
 
 
 def claim_place(options: WriteOptions, query_id: UUID, place: str) -> None:

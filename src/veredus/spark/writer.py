@@ -38,7 +38,7 @@ from .staging import (
     claim_place,
     commit_stages,
     digested,
-    drop_stages,
+    give_up,
     query_of,
     sink_of,
     stage_rows,
@@ -97,8 +97,10 @@ class StageStreamWriter(DataSourceStreamArrowWriter):
         node = self._options.node
         # The first task of this start opens the run; all others, told apart by nothing, are given the same one.
         with patiently(node, lambda node: node.sink(batch.sink).open_run(batch.run_id.bytes)) as run:
-            write = digested if run.commit_id >= batch.batch_id else stage_rows
-            staged = write(self._options, batch.sink, run, iterator)
+            if run.commit_id >= batch.batch_id:
+                staged = digested(self._options, batch.sink, run, iterator)
+            else:
+                staged = stage_rows(self._options, batch.sink, run, batch.batch_id, iterator)
             return replace(staged, checkpoint=batch.checkpoints, default_fs=batch.default_fs)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
@@ -126,8 +128,11 @@ class StageStreamWriter(DataSourceStreamArrowWriter):
         )
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
-        """On the driver: drop what was staged and not committed."""
-        drop_stages(self._options, messages)
+        """On the driver: drop what was staged and not committed, also by tasks that still run."""
+        rows = staged_of(messages)
+        # Where no task could tell of the query, the next start of it does that, or the lease.
+        if rows:
+            give_up(self._options, rows[0].sink, rows[0].epoch, rows, batchId)
 
 
 class StageWriter(DataSourceArrowWriter):
@@ -169,7 +174,7 @@ class StageWriter(DataSourceArrowWriter):
             if self._is_committed:
                 return digested(self._options, self._sink, run, rows)
             is_named = self._options.commit_id is not None
-            return stage_rows(self._options, self._sink, run, rows, is_digested=is_named)
+            return stage_rows(self._options, self._sink, run, self._commit_id, rows, is_digested=is_named)
 
     def _joined(self, node: veredus.Node) -> veredus.Run:
         """The run of this write. A nameless sink may have gone since: other stages of the job can take hours, in which
@@ -185,13 +190,17 @@ class StageWriter(DataSourceArrowWriter):
         """
         rows = staged_of(messages)
         if rows:
-            commit_stages(self._options, rows, self._options.commit_id or 0)
+            commit_stages(self._options, rows, self._commit_id)
         self._be_done()
 
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        """On the driver: drop what was staged and not committed, also by tasks that could not tell of it."""
-        drop_stages(self._options, messages)
+        """On the driver: drop what was staged and not committed, also by tasks that told nothing or still run."""
+        give_up(self._options, self._sink, self._epoch, messages, self._commit_id)
         self._be_done()
+
+    @property
+    def _commit_id(self) -> int:
+        return self._options.commit_id or 0
 
     def _be_done(self) -> None:
         """Nobody will ask for this write again: a nameless sink is removed, with what its tasks left open."""

@@ -8,6 +8,8 @@ Invariants
     (1) A commit is one record: after any crash all of its stages are visible, or none.
     (2) (sink, commit id) commits once; asked again it answers what the first one did, and refuses other contents.
     (3) An open stage holds back no reader: it has no sequences.
+    (4) No stage is open for a commit that is over, whoever is late: it is done, or its run has given it up. The latter
+        is known while this process lasts, and a stage for no commit in particular is none of these.
 Source: docs/internals/DESIGN.md, "Sinks"; guarantee 8.
 """
 
@@ -84,20 +86,26 @@ class Committing:
             self._publishing.open_stage(event.session, stream, known)
             self._orders.append((), _StageGranted(self, event.session, known, is_new=False))
             return
+        self._check_not_over(run, event.commit_id)
         self._runs.check_room_for_stage(run, now)
         # A return to a copy may take stages back: who still knows the number of one would commit another's rows.
         number = now.number_after(self._tables.next_stage - 1)
-        stage = Stage(number, event.sink, event.run_epoch, stream.stream_id, event.stage_key)
+        stage = Stage(number, event.sink, event.run_epoch, stream.stream_id, event.stage_key, commit_id=event.commit_id)
         self._tables.next_stage = number + 1
         self._tables.add_stage(stage)
         self._publishing.open_stage(event.session, stream, stage)
         self._runs.begin_lease(stage.sink, now)
-        fact = StageOpened(stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key)
+        fact = StageOpened(number, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key, stage.commit_id)
         self._orders.append_fact(fact, _StageGranted(self, event.session, stage, is_new=True), now)
 
     def _stage_with(self, event: StageOpenRequested, stream: Stream, run: Run) -> Stage | None:
         stage = run.attempts.get((event.stage_key, event.run_epoch, stream.stream_id))
         return None if stage is None or stage.is_committing else stage
+
+    def _check_not_over(self, run: Run, commit_id: int) -> None:
+        if 0 <= commit_id <= run.over_id:
+            how = "done" if commit_id <= run.commit_id else "given up"
+            raise Refused("stage-closed", f"commit {commit_id} of sink {run.sink!r} is {how}: nothing is staged for it")
 
     def grant_stage(self, session: int, stage: Stage) -> None:
         """The stage is in the journal: it is granted, unless its session is over by now or its stream is gone."""
@@ -110,12 +118,14 @@ class Committing:
         self._orders.say(GrantStage(session, stage.stage, stage.stream_id, stage.count_durable))
 
     def drop_stages(self, event: StagesDropRequested, now: Now) -> None:
-        """Drop the stages that are still open; the others are left alone."""
-        if self._runs.own(event) is None:
+        """Drop the stages that are still open; the others are left alone. With a commit that is given up, all of it."""
+        run = self._runs.own(event)
+        if run is None:
             return
         stages = self._still_open(event)
         self._check_streams(event, stages)
-        dropped = tuple(stage.stage for stage in stages)
+        run.given_up_id = max(run.given_up_id, event.commit_id)
+        dropped = tuple(dict.fromkeys(stage.stage for stage in (*stages, *run.overdue())))
         for number in dropped:
             self._runs.forget_stage(number)
         waiter = _Dropped(self, event.session, event.request, dropped)
@@ -278,6 +288,8 @@ class Committing:
             run.begin(fact.run_epoch, b"", fact.owner)
         run.is_durable = True
         run.commit_id = fact.commit_id
+        for left in run.overdue():
+            self._runs.forget_stage(left.stage)
         run.contents = fact.contents
         run.commit_streams = tuple((name, first, count) for name, (first, count) in touched.items())
         return run.commit_streams
@@ -324,11 +336,13 @@ class Committing:
         match fact:
             case SinkRemoved() | RunOpened():
                 self._runs.apply(fact)
-            case StageOpened(number, sink, run_epoch, stream_id, stage_key):
+            case StageOpened(number, sink, run_epoch, stream_id, stage_key, commit_id):
                 self._tables.next_stage = max(self._tables.next_stage, number + 1)
                 current = self._tables.runs.get(sink)
-                if current is not None and current.epoch == run_epoch and stream_id in self._tables.streams_by_id:
-                    self._tables.add_stage(Stage(number, sink, run_epoch, stream_id, stage_key))
+                is_present = current is not None and current.epoch == run_epoch
+                is_over = current is not None and 0 <= commit_id <= current.over_id
+                if is_present and not is_over and stream_id in self._tables.streams_by_id:
+                    self._tables.add_stage(Stage(number, sink, run_epoch, stream_id, stage_key, commit_id=commit_id))
                 else:
                     self._orders.say(StageDropped(number))
             case StagesDropped(stages):

@@ -339,7 +339,11 @@ class GrantRun:
 
 @dataclass(frozen=True, slots=True)
 class StageOpenRequested:
-    """Rows for `stream` will be written under a new stage; `stage_key`: 16 random bytes that identify the attempt."""
+    """Rows for `stream` will be written under a new stage; `stage_key`: 16 random bytes that identify the attempt.
+
+    `commit_id`: the commit that the stage is for, -1 for any. Once that is done or given up, the stage is dropped, or
+    refused with `stage-closed`.
+    """
 
     session: int
     principal: str
@@ -347,6 +351,7 @@ class StageOpenRequested:
     run_epoch: int
     stream: str
     stage_key: bytes
+    commit_id: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -403,7 +408,11 @@ class ConfirmCommitted:
 
 @dataclass(frozen=True, slots=True)
 class StagesDropRequested:
-    """These stages will not be committed. A stage that was committed, or is unknown, is left alone."""
+    """These stages will not be committed. A stage that was committed, or is unknown, is left alone.
+
+    `commit_id`: the run gives up this commit and those before it: all stages that are for them are dropped, also those
+    that somebody is late to open. -1 for none.
+    """
 
     session: int
     request: int
@@ -411,6 +420,7 @@ class StagesDropRequested:
     sink: str
     run_epoch: int
     stages: tuple[int, ...]
+    commit_id: int = -1
 
 
 # ── administration ───────────────────────────────────────────────────────────────────────────────────────────────────

@@ -312,6 +312,7 @@ class StageOpened(msgspec.Struct, frozen=True, tag="stage"):
     run_epoch: int
     stream_id: int
     stage_key: bytes
+    commit_id: int = -1
 
 
 class StagesDropped(msgspec.Struct, frozen=True, tag="drop"):

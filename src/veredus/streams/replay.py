@@ -123,7 +123,14 @@ class Replay:
         for stage in taken.stages:
             tables.add_stage(
                 Stage(
-                    stage.stage, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key, stage.count, stage.count
+                    stage.stage,
+                    stage.sink,
+                    stage.run_epoch,
+                    stage.stream_id,
+                    stage.stage_key,
+                    stage.count,
+                    stage.count,
+                    commit_id=stage.commit_id,
                 )
             )
         creators = taken.removed_by or [""] * len(taken.removed)

@@ -89,6 +89,7 @@ class _StageRow(msgspec.Struct, array_like=True):
     stream_id: int
     stage_key: bytes
     count: int
+    commit_id: int = -1
 
 
 class Snapshot(msgspec.Struct):
@@ -168,7 +169,7 @@ class Taking:
                 for r in tables.runs.values()
             ],
             [
-                _StageRow(s.stage, s.sink, s.run_epoch, s.stream_id, s.stage_key, s.count_durable)
+                _StageRow(s.stage, s.sink, s.run_epoch, s.stream_id, s.stage_key, s.count_durable, s.commit_id)
                 for s in tables.stages.values()
                 if s.stream_id in tables.streams_by_id
             ],

@@ -91,6 +91,8 @@ class Stage:
     is_committing: bool = False
     session: int = 0
     """Who writes it now, 0 for nobody."""
+    commit_id: int = -1
+    """The commit that it is for, -1 where its sink does not say."""
 
     @property
     def attempt(self) -> tuple[bytes, int, int]:
@@ -114,6 +116,8 @@ class Run:
     """The id of the commit that is on its way to the journal, while one is."""
     coming_count: int = 0
     """How many streams it names."""
+    given_up_id: int = -1
+    """The greatest commit that this run has given up, while this process remembers it."""
     past: tuple[bytes, ...] = ()
     """Incarnations of older runs, the newest last: a zombie must not take over again."""
     owner: str = ""
@@ -132,8 +136,20 @@ class Run:
         """How many streams the last commit names, or the one that is on its way if that is more."""
         return max(len(self.contents), len(self.commit_streams), self.coming_count)
 
+    @property
+    def over_id(self) -> int:
+        """The greatest commit that is over, for which nothing is staged any more: it is done, or was given up."""
+        return max(self.commit_id, self.given_up_id)
+
+    def overdue(self) -> list[Stage]:
+        """The open stages that are for commits which are over."""
+        return [
+            stage for stage in self.stages.values() if 0 <= stage.commit_id <= self.over_id and not stage.is_committing
+        ]
+
     def begin(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """A new run begins."""
+        self.given_up_id = -1
         if self.incarnation:
             self.past = (*self.past, self.incarnation)[-PAST_RUNS_MAX:]
         self.epoch = epoch

@@ -279,9 +279,8 @@ class Channels:
     def _open_stage(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         session = self._opened(frame, Role.STAGE)
-        self._effects.append(
-            x.StageOpenRequested(session, self.principal, said.sink, said.run_epoch, said.stream, said.key)
-        )
+        stage = said.sink, said.run_epoch, said.stream, said.key, said.commit_id
+        self._effects.append(x.StageOpenRequested(session, self.principal, *stage))
 
     def _commit(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
@@ -297,9 +296,8 @@ class Channels:
         said: Any = native.decode_message(frame)
         if self._is_run(frame, said.request):
             session = session_of(self.link, frame.channel)
-            self._effects.append(
-                x.StagesDropRequested(session, said.request, self.principal, said.sink, said.run_epoch, said.stages)
-            )
+            stages = said.sink, said.run_epoch, said.stages, said.commit_id
+            self._effects.append(x.StagesDropRequested(session, said.request, self.principal, *stages))
 
     def _request(self, frame: Frame) -> None:
         if native.has_more_values(frame.body, REQUEST_VALUES_MAX):

@@ -247,6 +247,7 @@ class OpenStage(Message, frozen=True):
     run_epoch: Whole
     stream: Name
     key: Incarnation
+    commit_id: Signed = -1
 
 
 class StageOpened(Message, frozen=True):
@@ -283,12 +284,13 @@ class Committed(Message, frozen=True, omit_defaults=False):
 
 
 class DropStages(Message, frozen=True):
-    """These stages will not be committed; answered by a `Reply` of {"dropped": stages}."""
+    """These stages will not be committed; see `StagesDropRequested`; answered by a `Reply` of {"dropped": stages}."""
 
     request: Count
     sink: Name
     run_epoch: Whole
     stages: Stages
+    commit_id: Signed = -1
 
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────────
