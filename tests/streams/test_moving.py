@@ -436,18 +436,20 @@ def test_a_sparse_source_whose_number_was_refused_has_not_published_those_below_
 
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_what_merges_did_not_bring_is_on_record_until_another_commit_says_it_also_after_a_kill(
+def test_what_merges_took_and_did_not_bring_is_on_record_until_another_commit_says_it_also_after_a_kill(
     is_checkpointed: bool,
 ) -> None:
     rig = Rig()
     rig.publish(rig.attach(1), 1, 1)
-    gone = (Gone(bytes(16), 1, 7, 99),)
-    for commit_id, named in enumerate((gone, None, (*gone, Gone(bytes(16), 9, 9, 100)))):
+    gone, life = (Gone(bytes(16), 1, 7, 99),), b"\x07" * 16
+    before = gone, (bytes(16),)
+    for commit_id, named in enumerate((before, None, ((*gone, Gone(bytes(16), 9, 9, 100)), (bytes(16), life)))):
         run = open_run(rig)
         (stage,) = staged(rig, run.epoch, 1)
-        known = () if named is None else ((stage.stage, named),)
-        rig.do(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, commit_id, (stage.stage,), gone=known))
+        known = () if named is None else ((stage.stage, *named),)
+        rig.do(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, commit_id, (stage.stage,), merged=known))
         if is_checkpointed:
             rig.checkpoint()
         rig.restart()
-        assert rig.subscribe(5).gone == (named or gone)
+        grant = rig.subscribe(5)
+        assert (grant.gone, grant.merged) == (named or before)

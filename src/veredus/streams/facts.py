@@ -176,11 +176,12 @@ class Gone(msgspec.Struct, frozen=True, array_like=True):
     until_us: int
 
 
-class GoneBefore(msgspec.Struct, frozen=True, array_like=True):
-    """All that is on record of what merges into a stream did not bring."""
+class MergedBefore(msgspec.Struct, frozen=True, array_like=True):
+    """All that is on record of merges into a stream: what they did not bring, and the lives of all that they took."""
 
     stream_id: int
     gone: tuple[Gone, ...]
+    lives: tuple[bytes, ...] = ()
 
 
 class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
@@ -388,7 +389,7 @@ class Committed(msgspec.Struct, frozen=True, tag="commit"):
     """Each takes the place of the one that the stream had."""
     owner: str = ""
     """The principal whose sink it is: the record that opened the run may be damaged since."""
-    gone: tuple[GoneBefore, ...] = ()
+    merged: tuple[MergedBefore, ...] = ()
     """Each takes the place of the one that the stream had."""
 
 

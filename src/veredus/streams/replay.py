@@ -153,7 +153,7 @@ class Replay:
             ].is_attached = subscription.is_attached
         for left, principal in zip(row.left, row.left_by, strict=True):
             self._tables.departures.note(stream, *left, principal)
-        stream.weave, stream.gone = row.weave, row.gone
+        stream.weave, stream.gone, stream.merged = row.weave, row.gone, row.merged
         self._tables.add_stream(stream)
 
     def take(self, view: RecordView) -> None:

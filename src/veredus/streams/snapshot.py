@@ -68,6 +68,7 @@ class StreamRow(msgspec.Struct, array_like=True):
     left_by: list[str] = []
     """Whose each of `left` was."""
     gone: tuple[Gone, ...] = ()
+    merged: tuple[bytes, ...] = ()
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -266,4 +267,5 @@ def _stream_row(stream: Stream) -> StreamRow:
         stream.weave,
         [principal for _, _, principal in stream.left],
         stream.gone,
+        stream.merged,
     )

@@ -68,6 +68,7 @@ class Stream:
         "is_deleted",
         "is_term_durable",
         "left",
+        "merged",
         "name",
         "next_source_id",
         "shares",
@@ -117,6 +118,8 @@ class Stream:
         """The order in which what its legs name goes to who asks for that; () for that of the sequences."""
         self.gone: tuple[Gone, ...] = ()
         """What merges into it did not bring, as commits say."""
+        self.merged: tuple[bytes, ...] = ()
+        """The lives of all that they took, the newest last."""
 
     def created(self) -> StreamCreated:
         """The fact that makes this stream, with the configuration that it has now."""
