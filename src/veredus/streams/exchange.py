@@ -30,6 +30,7 @@ from .attempts import HandedOut as HandedOut
 from .attempts import ReturnRequested as ReturnRequested
 from .facts import Gone
 from .moves import CursorMove as CursorMove
+from .moves import MovedLeft as MovedLeft
 from .moves import MovedOrigin as MovedOrigin
 from .moves import Place as Place
 from .refused import BatchUnfit as BatchUnfit

@@ -23,7 +23,7 @@ from typing import Any
 
 from veredus.kernel.engine import Now
 from veredus.streams import exchange as x
-from veredus.streams.facts import Gone
+from veredus.streams.facts import Gone, Had
 from veredus.streams.lives import Lives
 from veredus.streams.removed import GIVEN, with_more
 from veredus.streams.stream import Left
@@ -260,7 +260,7 @@ class Giving:
         named: dict[str, object] = {"stream": self.topic, "name": SUBSCRIPTION}
         self._administer("subscription.left", named, partial(self._give, standings_of(listed)))
 
-    def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int, str]], now: Now) -> None:
+    def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int, str, Had]], now: Now) -> None:
         lives, lefts = self._lives, left_of(left)
         known = self._appended_us, self._gone, self._merged
         end = End(lives.present, self._head, self._offset_us, standings, lefts, *known)
@@ -389,11 +389,11 @@ def address_of(name: str) -> str:
     return f"[{host}]:{port}" if name.startswith("ip/") else name
 
 
-def left_of(listed: list[tuple[str, int, int, str]]) -> dict[str, dict[str, Left]]:
-    """When those that left did so, as the streams floor lists it, by subscriber and principal."""
+def left_of(listed: list[tuple[str, int, int, str, Had]]) -> dict[str, dict[str, Left]]:
+    """When those that left did so, and what they had, as the streams floor lists it, by subscriber and principal."""
     found: dict[str, dict[str, Left]] = {}
-    for who, removed_us, wish, principal in listed:
-        found.setdefault(who, {})[principal] = Left(removed_us, wish)
+    for who, removed_us, wish, principal, had in listed:
+        found.setdefault(who, {})[principal] = Left(removed_us, wish, had)
     return found
 
 

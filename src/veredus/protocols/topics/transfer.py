@@ -144,7 +144,7 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     standings: dict[str, Standing]
     """By subscriber."""
     left: dict[str, dict[_Owner, Left]] = {}
-    """By subscriber and principal, when those that left did so, and under which number."""
+    """By subscriber and principal, when those that left did so, under which number, and what they had."""
     appended_us: _Time = 0
     """No row was appended at the giver later than this; 0: that is not known."""
     gone: Annotated[tuple[Gone, ...], msgspec.Meta(max_length=GONE_MAX)] = ()
@@ -209,7 +209,9 @@ def _check_end(part: End) -> None:
         for left in lefts.values():
             if not (0 <= left.removed_us <= TIME_MAX_US and 0 <= left.wish <= U63_MAX):
                 raise PeerFault("bad-message", f"{who} cannot have left at {left.removed_us} µs by wish {left.wish}")
-
+            received = (0, *chain.from_iterable(left.had.received), U63_MAX)
+            if list(received) != sorted(received) or not all(map(_is_sound, left.had.origins)):
+                raise PeerFault("bad-message", f"{who} cannot have had that when it left")
     if not all(_is_of_a_stream(one) and 0 <= one.until_us <= TIME_MAX_US for one in part.gone):
         raise PeerFault("bad-message", "that cannot be gone from another stream")
 
