@@ -7,7 +7,9 @@ from typing import Any
 import pytest
 
 from tests.streams.rig import Rig
+from veredus.streams import departures
 from veredus.streams import exchange as x
+from veredus.streams.facts import Had, Origin
 from veredus.streams.tables import StreamsLimits
 
 FEW = StreamsLimits(departures_per_creator_max=6)
@@ -34,7 +36,7 @@ def leave(rig: Rig, stream: str, *subscribers: str) -> None:
 
 def left(rig: Rig, stream: str) -> list[str]:
     (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": stream, "name": "main"}))
-    return [who for who, _, _, _ in answer.result]
+    return [who for who, *_ in answer.result]
 
 
 def again(rig: Rig, after: str) -> None:
@@ -132,3 +134,43 @@ def test_nobody_wishes_to_be_without_the_subscription_of_another(after: str) -> 
     assert ask(rig, "subscription.renew", "shared", "alice", 6) == "outdated-wish"
     asked = x.SubscribeRequested(5, "alice", "shared", "alice", "main", incarnation=b"a" * 16, wish=6)
     assert [one for one in rig.do(asked) if isinstance(one, x.GrantSubscription)]
+
+
+def had(rig: Rig) -> Had:
+    (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
+    ((_, _, _, _, found),) = answer.result
+    assert isinstance(found, Had)
+    return found
+
+
+def settle_and_leave(rig: Rig, *sequences: int) -> None:
+    rig.subscribe(5, "bob", mode=x.SettleMode.INDIVIDUAL, start=x.Start(x.StartKind.HEAD))
+    grant = rig.attach(1)
+    rig.publish(grant, grant.last_number + 1, 9)
+    rig.settle(5, *((one, one) for one in sequences))
+    ask(rig, "subscription.remove", "s", "bob", 0, "bob")
+
+
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_what_whoever_left_had_is_remembered_with_it_also_of_an_earlier_time(after: str) -> None:
+    rig = Rig()
+    rig.publish(rig.attach(1), 1, 1)
+    life = rig.floor.tables.streams["s"].incarnation
+    settle_and_leave(rig, 2, 3, 6)
+    again(rig, after)
+    first = Origin(life, 4, ((4, 4, 7),))
+    assert had(rig) == Had(((2, 3), (6, 6)), (first,)), "the one before it had never wanted"
+    settle_and_leave(rig, 12)
+    again(rig, after)
+    assert had(rig) == Had(((2, 3), (6, 6), (12, 12)), (Origin(life, 11, ((11, 11, 9),)), first))
+
+
+def test_of_what_whoever_left_had_the_last_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(departures, "HAD_RANGES_MAX", 2)
+    monkeypatch.setattr(departures, "HAD_ORIGINS_MAX", 1)
+    rig = Rig()
+    rig.publish(rig.attach(1), 1, 1)
+    settle_and_leave(rig, 2, 4, 6)
+    settle_and_leave(rig, 12, 14, 16)
+    found = had(rig)
+    assert (found.received, [one.next_sequence for one in found.origins]) == (((14, 14), (16, 16)), [11])

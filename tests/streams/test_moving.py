@@ -12,7 +12,7 @@ from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, open_run, staged
 from veredus.delivery.settlement import Ledger
 from veredus.streams import exchange as x
-from veredus.streams.facts import CursorMoved, Gone, Lost
+from veredus.streams.facts import NOTHING_HAD, CursorMoved, Gone, Lost
 from veredus.streams.ranges import cursor_of
 from veredus.streams.subscription import Subscription
 from veredus.streams.tables import StreamsLimits
@@ -240,7 +240,7 @@ def test_a_commit_ends_a_subscription_and_it_is_known_since_when(is_checkpointed
     rig = Rig()
     epoch, stage = committing(rig)
     rig.subscribe(5, "bob", **INDIVIDUAL)
-    said = commit(rig, epoch, stage, moved(stage, opened_us=77, is_removed=True, left=(("local", 77, 0),)))
+    said = commit(rig, epoch, stage, moved(stage, opened_us=77, is_removed=True, left=(x.MovedLeft("local", 77),)))
     assert [one.code for one in said if isinstance(one, x.Refuse)] == ["subscription-removed"]
     if is_checkpointed:
         rig.checkpoint()
@@ -248,7 +248,7 @@ def test_a_commit_ends_a_subscription_and_it_is_known_since_when(is_checkpointed
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.list", {"stream": "s"}))
         assert answer.result == []
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
-        assert answer.result == [("bob", 77, 0, "local")]
+        assert answer.result == [("bob", 77, 0, "local", NOTHING_HAD)]
         rig.restart()
 
 
@@ -262,7 +262,7 @@ def test_when_a_subscription_was_removed_is_known_after_a_kill_and_after_it_is_t
     rig.subscribe(6, "bob", **INDIVIDUAL)
     for _ in range(2):
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
-        assert answer.result == [("bob", removed_us, 0, "local")]
+        assert [row[:4] for row in answer.result] == [("bob", removed_us, 0, "local")]
         rig.checkpoint()
         rig.restart()
 
@@ -273,13 +273,23 @@ def test_when_somebody_left_elsewhere_is_known_with_the_commit_whether_or_not_th
 ) -> None:
     rig = Rig()
     epoch, stage = committing(rig)
-    gone = x.CursorMove(stage.stage, "eve", "main", 77, 1, 0, 1, is_removed=True, left=(("", 77, 3), ("eve", 70, 4)))
-    commit(rig, epoch, stage, moved(stage, left=(("bob", 66, 0),)), gone)
+    gone = x.CursorMove(
+        stage.stage,
+        "eve",
+        "main",
+        77,
+        1,
+        0,
+        1,
+        is_removed=True,
+        left=(x.MovedLeft("", 77, 3), x.MovedLeft("eve", 70, 4)),
+    )
+    commit(rig, epoch, stage, moved(stage, left=(x.MovedLeft("bob", 66),)), gone)
     if is_checkpointed:
         rig.checkpoint()
     for _ in range(2):
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.left", {"stream": "s", "name": "main"}))
-        assert answer.result == [("bob", 66, 0, "bob"), ("eve", 77, 3, ""), ("eve", 70, 4, "eve")]
+        assert [row[:4] for row in answer.result] == [("bob", 66, 0, "bob"), ("eve", 77, 3, ""), ("eve", 70, 4, "eve")]
         (answer,) = rig.do(x.AdminRequested(9, 1, "local", "subscription.list", {"stream": "s"}))
         assert [one["subscriber"] for one in answer.result] == ["bob"]
         rig.restart()
@@ -436,18 +446,20 @@ def test_a_sparse_source_whose_number_was_refused_has_not_published_those_below_
 
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])
-def test_what_merges_did_not_bring_is_on_record_until_another_commit_says_it_also_after_a_kill(
+def test_what_merges_took_and_did_not_bring_is_on_record_until_another_commit_says_it_also_after_a_kill(
     is_checkpointed: bool,
 ) -> None:
     rig = Rig()
     rig.publish(rig.attach(1), 1, 1)
-    gone = (Gone(bytes(16), 1, 7, 99),)
-    for commit_id, named in enumerate((gone, None, (*gone, Gone(bytes(16), 9, 9, 100)))):
+    gone, life = (Gone(bytes(16), 1, 7, 99),), b"\x07" * 16
+    before = gone, (bytes(16),)
+    for commit_id, named in enumerate((before, None, ((*gone, Gone(bytes(16), 9, 9, 100)), (bytes(16), life)))):
         run = open_run(rig)
         (stage,) = staged(rig, run.epoch, 1)
-        known = () if named is None else ((stage.stage, named),)
-        rig.do(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, commit_id, (stage.stage,), gone=known))
+        known = () if named is None else ((stage.stage, *named),)
+        rig.do(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, commit_id, (stage.stage,), merged=known))
         if is_checkpointed:
             rig.checkpoint()
         rig.restart()
-        assert rig.subscribe(5).gone == (named or gone)
+        grant = rig.subscribe(5)
+        assert (grant.gone, grant.merged) == (named or before)

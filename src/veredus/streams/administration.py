@@ -372,8 +372,8 @@ class Administration:
         return stream, key, number_in(event, "wish", 0)
 
     def list_left(self, event: AdminRequested, now: Now) -> None:
-        """`subscription.left` {stream, name}: who left the subscription of that name, when, by which wish, and whose it
-        was.
+        """`subscription.left` {stream, name}: who left the subscription of that name, when, by which wish, whose it
+        was, and what it had.
         """
         stream, name = text_in(event, "stream"), text_in(event, "name")
         self._check(event, DESCRIBE, on_stream(stream))
@@ -383,9 +383,11 @@ class Administration:
             known = left.keys_from((after[1] if after else "", "", ""))
             return (place for who, named, whose in known if named == name and (place := (stream, who, whose)) > after)
 
-        self._answer_rows(
-            event, places_behind, _its_stream, lambda place: (place[1], *left[place[1], name, place[2]], place[2])
-        )
+        def row_of(place: Place) -> tuple[object, ...]:
+            removed_us, wish, had = left[place[1], name, place[2]]
+            return place[1], removed_us, wish, place[2], had
+
+        self._answer_rows(event, places_behind, _its_stream, row_of)
 
     # ── sinks ────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -40,7 +40,7 @@ from .facts import (
     Contents,
     CursorMoved,
     Fact,
-    GoneBefore,
+    MergedBefore,
     RunOpened,
     SinkRemoved,
     StageOpened,
@@ -192,9 +192,9 @@ class Committing:
         run.is_committing, run.coming_id, run.coming_count = True, event.commit_id, named_count
         cursors, weaves = tuple(move for _, move in held), _weaves_in(event, placed)
         streams = {entry.stage: entry.stream_id for entry in placed}
-        gone = tuple(GoneBefore(streams[stage], known) for stage, known in event.gone)
+        merged = tuple(MergedBefore(streams[stage], gone, lives) for stage, gone, lives in event.merged)
         fact = Committed(
-            run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents, weaves, run.owner, gone
+            run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents, weaves, run.owner, merged
         )
         self._orders.append_fact(fact, _Committed(self, event, fact, held), now)
 
@@ -279,9 +279,10 @@ class Committing:
         for woven in fact.weaves:
             if woven.stream_id in self._tables.streams_by_id:
                 self._tables.streams_by_id[woven.stream_id].weave = woven.legs
-        for before in fact.gone:
+        for before in fact.merged:
             if before.stream_id in self._tables.streams_by_id:
-                self._tables.streams_by_id[before.stream_id].gone = before.gone
+                stream = self._tables.streams_by_id[before.stream_id]
+                stream.gone, stream.merged = before.gone, before.lives
         run.is_committing, run.coming_count = False, 0
         if fact.run_epoch > run.epoch:
             # What had opened the run was damaged: the commit tells of it.

@@ -8,17 +8,32 @@ make it remember any names; but one that is forgotten is only a late copy of an 
 stream therefore remembers `LEFT_MAX` departures, and the streams of one creator have a bound together. Where that is
 reached, the stream that remembers most forgets one; and of those that a stream remembers, the principal who made it
 remember most loses the oldest. So each keeps an even share, whatever is left elsewhere and by others.
+
+What somebody had when it left is remembered with that, as far as it is little: its last ranges, for what it got before
+these is older than its next subscription elsewhere, or so it nearly always is.
 Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations
 
-from typing import Generic, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeAlias, TypeVar
 
+from .facts import NOTHING_HAD, Had, Origin
+from .lives import Lives
+from .ranges import joined, without
 from .stream import NEVER_LEFT, Left, Stream
+from .weave import next_of
+
+if TYPE_CHECKING:
+    from .subscription import Subscription
 
 LEFT_MAX = 10_000
 """Of this many removed subscriptions a stream knows when they were."""
+HAD_RANGES_MAX = 32
+"""Of what each had, so many ranges are known, the last ones."""
+HAD_ORIGINS_MAX = 8
+"""And of what it may have been given and not named, so many origins, the newest ones, each with `HAD_RUNS_MAX` runs."""
+HAD_RUNS_MAX = 16
 _Key: TypeAlias = tuple[str, str, str]
 N = TypeVar("N")
 
@@ -35,7 +50,14 @@ class Departures:
         self._memories: dict[Stream, _Memory] = {}
 
     def note(
-        self, stream: Stream, subscriber: str, name: str, removed_us: int, wish: int = 0, principal: str = ""
+        self,
+        stream: Stream,
+        subscriber: str,
+        name: str,
+        removed_us: int,
+        wish: int = 0,
+        principal: str = "",
+        had: Had = NOTHING_HAD,
     ) -> None:
         """A durable subscription of a stream is gone, or is not to come by any wish up to this one. It was
         `principal`'s, or that one asked for it; "" for nobody who is known.
@@ -45,7 +67,7 @@ class Departures:
         lengths = self._by_creator.setdefault(stream.creator, Lengths())
         memory = self._memories.setdefault(stream, _Memory(stream))
         lengths.put(stream, 0)
-        memory.note((subscriber, name, principal), removed_us, wish)
+        memory.note((subscriber, name, principal), removed_us, wish, had)
         if len(stream.left) > LEFT_MAX:
             memory.forget_one()
         lengths.put(stream, len(stream.left))
@@ -70,11 +92,11 @@ class _Memory:
         self._of: dict[str, dict[_Key, None]] = {}
         self._lengths: Lengths[str] = Lengths()
 
-    def note(self, key: _Key, removed_us: int, wish: int) -> None:
+    def note(self, key: _Key, removed_us: int, wish: int, had: Had) -> None:
         before = self._stream.left.get(key, NEVER_LEFT)
         if before is not NEVER_LEFT:
             self._drop(key)
-        self._stream.left[key] = Left(removed_us, max(wish, before.wish))
+        self._stream.left[key] = Left(removed_us, max(wish, before.wish), both_had(had, before.had))
         mine = self._of.setdefault(key[2], {})
         mine[key] = None
         self._lengths.put(key[2], len(mine))
@@ -90,6 +112,27 @@ class _Memory:
         self._lengths.put(key[2], len(mine))
         if not mine:
             del self._of[key[2]]
+
+
+def had_by(stream: Stream, subscription: Subscription) -> Had:
+    """What its subscriber has of a stream by now: what it has settled, but for what it never wanted; and what it may
+    have been handed behind that.
+    """
+    floor, settled = subscription.cursor
+    never = joined(((0, subscription.start - 1), *subscription.unwanted))
+    received = without(((0, floor), *settled), never)
+    first, last = next_of(stream.weave, floor, settled, stream.head_durable)
+    lives = Lives.of(stream.incarnation, stream.terms)
+    given = Origin(lives.at(first), first, ((first, first, last + 1 - first),)) if first <= last else None
+    return both_had(Had(received, subscription.origins if given is None else (given, *subscription.origins)))
+
+
+def both_had(had: Had, before: Had = NOTHING_HAD) -> Had:
+    """What was had by one subscription, and by one before it, as far as that is remembered."""
+    received = joined((*before.received, *had.received))[-HAD_RANGES_MAX:]
+    known = dict.fromkeys((*had.origins, *before.origins))
+    origins = [Origin(one.incarnation, one.next_sequence, one.runs[:HAD_RUNS_MAX]) for one in known if one.runs]
+    return Had(received, tuple(origins[:HAD_ORIGINS_MAX]))
 
 
 class Lengths(Generic[N]):

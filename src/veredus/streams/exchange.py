@@ -30,6 +30,7 @@ from .attempts import HandedOut as HandedOut
 from .attempts import ReturnRequested as ReturnRequested
 from .facts import Gone
 from .moves import CursorMove as CursorMove
+from .moves import MovedLeft as MovedLeft
 from .moves import MovedOrigin as MovedOrigin
 from .moves import Place as Place
 from .refused import BatchUnfit as BatchUnfit
@@ -214,6 +215,7 @@ class GrantSubscription:
     terms: Terms = ()  # those of the stream that are known
     removed: tuple[bytes, ...] = ()  # the lives of streams of this name that were removed
     gone: tuple[Gone, ...] = ()  # what merges into the stream did not bring
+    merged: tuple[bytes, ...] = ()  # the lives of all that they took
 
 
 @dataclass(frozen=True, slots=True)
@@ -391,8 +393,10 @@ class CommitRequested:
     """Of each of `stages`, how many rows the sink has receipts for at least; () where it says nothing of that."""
     after: int = -1
     """The last commit of the sink that it knows to be done; -1 where it knows of none."""
-    gone: tuple[tuple[int, tuple[Gone, ...]], ...] = ()
-    """By stage, what is to be on record from now on of what merges into its stream did not bring."""
+    merged: tuple[tuple[int, tuple[Gone, ...], tuple[bytes, ...]], ...] = ()
+    """By stage, what is on record from now on of merges into its stream: what they did not bring, and the lives of all
+    that they took.
+    """
 
 
 @dataclass(frozen=True, slots=True)

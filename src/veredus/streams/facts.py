@@ -176,11 +176,37 @@ class Gone(msgspec.Struct, frozen=True, array_like=True):
     until_us: int
 
 
-class GoneBefore(msgspec.Struct, frozen=True, array_like=True):
-    """All that is on record of what merges into a stream did not bring."""
+class Had(msgspec.Struct, frozen=True, array_like=True):
+    """What whoever left had of a stream, as far as that is remembered: a merge with where it is subscribed since gives
+    none of it again.
+    """
+
+    received: tuple[tuple[int, int], ...] = ()
+    """Ranges of the stream's sequences."""
+    origins: tuple[Origin, ...] = ()
+    """What it may have been given and not named: in this stream, and in those that were merged into it."""
+
+
+NOTHING_HAD = Had()
+
+
+class LeftElsewhere(msgspec.Struct, frozen=True, array_like=True):
+    """A principal's subscription was removed elsewhere: when, under which number (0 for none), and what it had, by the
+    sequences of the stream here.
+    """
+
+    principal: str
+    removed_us: int
+    wish: int
+    had: Had = NOTHING_HAD
+
+
+class MergedBefore(msgspec.Struct, frozen=True, array_like=True):
+    """All that is on record of merges into a stream: what they did not bring, and the lives of all that they took."""
 
     stream_id: int
     gone: tuple[Gone, ...]
+    lives: tuple[bytes, ...] = ()
 
 
 class SubscriptionOpened(msgspec.Struct, frozen=True, tag="subscription"):
@@ -284,6 +310,7 @@ class SubscriptionRemoved(msgspec.Struct, frozen=True, tag="unsubscribed"):
     """The highest number under which its end, or before that the subscription, was asked for; 0 for none."""
     principal: str = ""
     """Whose it was; where it was nobody's, or not there, who asked for it."""
+    had: Had = NOTHING_HAD
 
 
 class RunOpened(msgspec.Struct, frozen=True, tag="run"):
@@ -348,8 +375,7 @@ class CursorMoved(msgspec.Struct, frozen=True, array_like=True):
     """Whether it is gone instead, since `opened_us`."""
     unwanted: tuple[tuple[int, int], ...] = ()
     """What from `start` on it was never to be pushed; settled like all else that is."""
-    left: tuple[tuple[str, int, int], ...] = ()
-    """Whose subscription of this name was removed elsewhere, when, and under which number (0 for none)."""
+    left: tuple[LeftElsewhere, ...] = ()
     renewed_us: int = 0
     wish: int = 0
     owner: str = ""
@@ -389,7 +415,7 @@ class Committed(msgspec.Struct, frozen=True, tag="commit"):
     """Each takes the place of the one that the stream had."""
     owner: str = ""
     """The principal whose sink it is: the record that opened the run may be damaged since."""
-    gone: tuple[GoneBefore, ...] = ()
+    merged: tuple[MergedBefore, ...] = ()
     """Each takes the place of the one that the stream had."""
 
 

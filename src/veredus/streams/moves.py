@@ -24,6 +24,17 @@ class MovedOrigin(NamedTuple):
     gone: tuple[tuple[int, Lost], ...] = ()
 
 
+class MovedLeft(NamedTuple):
+    """As `veredus.streams.facts.LeftElsewhere`; what was received may be rows of the stage."""
+
+    principal: str
+    removed_us: int
+    wish: int = 0
+    received: tuple[tuple[int, int], ...] = ()
+    received_rows: tuple[tuple[int, int], ...] = ()
+    origins: tuple[MovedOrigin, ...] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class CursorMove:
     """Put a subscription of a stage's stream, which may be new, where it is to stand once the stage is committed.
@@ -48,8 +59,8 @@ class CursorMove:
     """Whether it is to be gone instead, since `opened_us`."""
     unwanted: tuple[tuple[int, int], ...] = ()
     unwanted_rows: tuple[tuple[int, int], ...] = ()
-    left: tuple[tuple[str, int, int], ...] = ()
-    """Whose subscription of this name was removed elsewhere, when, and under which number (0 for none)."""
+    left: tuple[MovedLeft, ...] = ()
+    """Whose subscription of this name was removed elsewhere, or is removed by this."""
     renewed_us: int = 0
     wish: int = 0
     owner: str = ""

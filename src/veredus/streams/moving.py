@@ -13,8 +13,9 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
 from .cursors import Cursors
-from .exchange import CommitRequested, CursorMove, Fence, Place
-from .facts import CursorMoved, Origin, SubscriptionRenewed
+from .departures import both_had
+from .exchange import CommitRequested, CursorMove, Fence, MovedOrigin, Place
+from .facts import NOTHING_HAD, CursorMoved, Had, LeftElsewhere, Origin, SubscriptionRenewed
 from .orders import Orders
 from .ranges import cursor_of
 from .rights import SUBSCRIBE, on_stream
@@ -116,11 +117,11 @@ def apply_renewal(tables: Tables, stream: Stream, known: Subscription, fact: Sub
 
 
 def _note_left(tables: Tables, stream: Stream, move: CursorMoved) -> None:
-    for principal, removed_us, wish in move.left:
-        before = stream.left.get((move.subscriber, move.name, principal), NEVER_LEFT)
-        if removed_us > before.removed_us or wish > before.wish:
-            left_us = max(removed_us, before.removed_us)
-            tables.departures.note(stream, move.subscriber, move.name, left_us, wish, principal)
+    for one in move.left:
+        before = stream.left.get((move.subscriber, move.name, one.principal), NEVER_LEFT)
+        if one.removed_us > before.removed_us or one.wish > before.wish or one.had != NOTHING_HAD:
+            left_us = max(one.removed_us, before.removed_us)
+            tables.departures.note(stream, move.subscriber, move.name, left_us, one.wish, one.principal, one.had)
 
 
 def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved:
@@ -129,16 +130,26 @@ def place_of_cursor(move: CursorMove, stream_id: int, first: int) -> CursorMoved
     never = (*move.unwanted, *_shifted(move.unwanted_rows, first))
     floor, settled = cursor_of(move.floor, (*move.settled, *rows, *never))
     below, unwanted = cursor_of(move.start - 1, never)
-    origins = tuple(
+    left = tuple(
+        LeftElsewhere(
+            whose, removed_us, wish, both_had(Had((*received, *_shifted(more, first)), _placed(known, first)))
+        )
+        for whose, removed_us, wish, received, more, known in move.left
+    )
+    return CursorMoved(
+        stream_id, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled,
+        _placed(move.origins, first), move.is_removed, unwanted, left, move.renewed_us, move.wish, move.owner,
+        move.lost,
+    )  # fmt: skip
+
+
+def _placed(origins: Iterable[MovedOrigin], first: int) -> tuple[Origin, ...]:
+    return tuple(
         Origin(
             incarnation, following, tuple((run, sequence_of(place, first), count) for run, place, count in runs), gone
         )
-        for incarnation, following, runs, gone in move.origins
+        for incarnation, following, runs, gone in origins
     )
-    return CursorMoved(
-        stream_id, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled, origins,
-        move.is_removed, unwanted, move.left, move.renewed_us, move.wish, move.owner, move.lost,
-    )  # fmt: skip
 
 
 def sequence_of(place: Place, first: int) -> int:

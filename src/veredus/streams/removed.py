@@ -22,7 +22,8 @@ from .stream import Stream
 GIVEN = "topics-given"
 """The name of a subscription that marks its stream: what it holds may be another node's by now."""
 LIVES_MAX = 10_000
-OF_NAME_MAX = 16
+OF_NAME_MAX = 256
+"""Of so many lives, too, it is known that they were merged into one stream."""
 
 
 class Removed:
@@ -42,7 +43,7 @@ class Removed:
     def note(self, name: str, lives: Iterable[bytes], creator: str) -> None:
         """A stream of this name and creator was removed, whose lives these were, the newest last."""
         known = self._take(name, creator)
-        self._keep(name, creator, tuple(dict.fromkeys((*known, *lives)))[-OF_NAME_MAX:])
+        self._keep(name, creator, with_more(known, lives))
         while self._lengths.sum > LIVES_MAX:
             most = self._lengths.longest()
             self._take(next(iter(self._by_creator[most])), most)
@@ -76,9 +77,11 @@ class Removed:
 
 
 def lives_in(stream: Stream) -> tuple[bytes, ...]:
-    """The lives of a stream and, before them, of the streams that were merged into it, as its subscriptions know."""
-    merged = {
-        origin.incarnation: None for subscription in stream.subscriptions.values() for origin in subscription.origins
-    }
-    own = [life for life, _ in Lives.of(stream.incarnation, stream.terms).known]
-    return (*(life for life in sorted(merged) if life not in own), *own)
+    """The lives of a stream and, before them, of the streams that were merged into it."""
+    return with_more(stream.merged, (life for life, _ in Lives.of(stream.incarnation, stream.terms).known))
+
+
+def with_more(known: Iterable[bytes], lives: Iterable[bytes]) -> tuple[bytes, ...]:
+    """Lives of one name once each, those that were named last behind, and no more of them than may be."""
+    more = dict.fromkeys(lives)
+    return (*(life for life in known if life not in more), *more)[-OF_NAME_MAX:]

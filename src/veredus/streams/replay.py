@@ -159,8 +159,9 @@ class Replay:
                 subscription.opened.subscriber, subscription.opened.name
             ].is_attached = subscription.is_attached
         for left, principal in zip(row.left, row.left_by, strict=True):
-            self._tables.departures.note(stream, *left, principal)
-        stream.weave, stream.gone = row.weave, row.gone
+            known = left.subscriber, left.name, left.removed_us, left.wish
+            self._tables.departures.note(stream, *known, principal, left.had)
+        stream.weave, stream.gone, stream.merged = row.weave, row.gone, row.merged
         self._tables.add_stream(stream)
 
     def take(self, view: RecordView) -> None:
@@ -297,9 +298,10 @@ class Replay:
                 apply_renewal(self._tables, stream, known, fact)
             case SubscriptionTold() if known is not None:
                 known.tell(fact)
-            case SubscriptionRemoved(_, subscriber, name, removed_us, wish, principal):
+            case SubscriptionRemoved(_, subscriber, name, removed_us, wish, principal, had):
                 stream.subscriptions.take((subscriber, name))
-                self._tables.departures.note(stream, subscriber, name, removed_us, wish, principal)
+                self._reach(stream, max((last for _, last in had.received), default=0))
+                self._tables.departures.note(stream, subscriber, name, removed_us, wish, principal, had)
 
     def _pass(self, stream: Stream, fact: SubscriptionOpened | SubscriptionSettled) -> None:
         self._reach(stream, max(fact.floor, fact.pushed_known, *(last for _, last in fact.settled)))

@@ -21,7 +21,7 @@ import msgspec
 
 from veredus.kernel.gathered import Gathered
 
-from .facts import Contents, Gone, StreamCreated, SubscriptionOpened
+from .facts import NOTHING_HAD, Contents, Gone, Had, StreamCreated, SubscriptionOpened
 from .reopening import Reopening
 from .source import SourceState
 from .stream import Stream
@@ -50,6 +50,14 @@ class _SubscriptionRow(msgspec.Struct, array_like=True):
     is_attached: bool
 
 
+class _LeftRow(msgspec.Struct, array_like=True):
+    subscriber: str
+    name: str
+    removed_us: int
+    wish: int = 0
+    had: Had = NOTHING_HAD
+
+
 class StreamRow(msgspec.Struct, array_like=True):
     """A stream, with its sources and subscriptions."""
 
@@ -63,11 +71,12 @@ class StreamRow(msgspec.Struct, array_like=True):
     """A list of `SourceRow`, which may be long."""
     subscriptions: list[_SubscriptionRow]
     terms: list[tuple[int, int]] = []
-    left: list[tuple[str, str, int, int]] = []
+    left: list[_LeftRow] = []
     weave: tuple[tuple[int, int], ...] = ()
     left_by: list[str] = []
     """Whose each of `left` was."""
     gone: tuple[Gone, ...] = ()
+    merged: tuple[bytes, ...] = ()
 
 
 class _RunRow(msgspec.Struct, array_like=True):
@@ -264,8 +273,9 @@ def _stream_row(stream: Stream) -> StreamRow:
         _NOTHING,
         [],
         list(stream.terms),
-        [(subscriber, name, *left) for (subscriber, name, _), left in stream.left.items()],
+        [_LeftRow(subscriber, name, *left) for (subscriber, name, _), left in stream.left.items()],
         stream.weave,
         [principal for _, _, principal in stream.left],
         stream.gone,
+        stream.merged,
     )

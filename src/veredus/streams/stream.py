@@ -23,7 +23,7 @@ from veredus.kernel.errors import Refused
 from veredus.kernel.terms import Terms, parted_at
 
 from .exchange import Start, StartKind
-from .facts import Gone, RaisedSource, StreamCreated, TermRaised
+from .facts import NOTHING_HAD, Gone, Had, RaisedSource, StreamCreated, TermRaised
 from .listing import InOrder
 from .shares import Shares
 from .source import SourceState
@@ -41,10 +41,13 @@ TERMS_MAX = 16
 
 
 class Left(NamedTuple):
-    """When a durable subscription was removed (µs, the node's wall clock), and the highest number of a wish by then."""
+    """When a durable subscription was removed (µs, the node's wall clock), the highest number of a wish by then, and
+    what was received by it and by those before it.
+    """
 
     removed_us: int
     wish: int = 0
+    had: Had = NOTHING_HAD
 
 
 NEVER_LEFT = Left(0)
@@ -68,6 +71,7 @@ class Stream:
         "is_deleted",
         "is_term_durable",
         "left",
+        "merged",
         "name",
         "next_source_id",
         "shares",
@@ -117,6 +121,8 @@ class Stream:
         """The order in which what its legs name goes to who asks for that; () for that of the sequences."""
         self.gone: tuple[Gone, ...] = ()
         """What merges into it did not bring, as commits say."""
+        self.merged: tuple[bytes, ...] = ()
+        """The lives of all that they took, the newest last."""
 
     def created(self) -> StreamCreated:
         """The fact that makes this stream, with the configuration that it has now."""

@@ -297,6 +297,7 @@ class Subscribing:
                 tuple(stream.terms),
                 self._tables.removed.of(stream.name),
                 stream.gone,
+                stream.merged,
             )
         )
         return flow

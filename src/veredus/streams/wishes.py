@@ -30,6 +30,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
 from .cursors import Cursors
+from .departures import had_by
 from .exchange import AdminRequested, Durability
 from .facts import SubscriptionRemoved, SubscriptionRenewed
 from .moving import apply_renewal
@@ -133,7 +134,8 @@ class Wishes:
         else:
             wish = max(asked.wish, subscription.wish)
             whose = subscription.owner or asked.event.principal
-            fact = SubscriptionRemoved(asked.stream.stream_id, *asked.key, now.wall_us, wish, whose)
+            had = had_by(asked.stream, subscription)
+            fact = SubscriptionRemoved(asked.stream.stream_id, *asked.key, now.wall_us, wish, whose, had)
             self._subscribing.feeding.change(subscription, fact, _Removed(asked, subscription, fact), now)
 
     def removed(self, removal: _Removed, now: Now) -> None:
@@ -143,7 +145,7 @@ class Wishes:
         del asked.stream.subscriptions[asked.key]
         self._subscribing.kept.note_removed()
         fact = removal.fact
-        self._tables.departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal)
+        self._tables.departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal, fact.had)
         self._cursors.drop(subscription)
         self._tell_owner(subscription)
         asked.then()

@@ -17,10 +17,13 @@ from veredus.protocols.topics.losing import named_in
 from veredus.protocols.topics.merged import Merged
 from veredus.protocols.topics.placing import Side, moves
 from veredus.protocols.topics.transfer import APPENDED_US, Attributes, Standing
-from veredus.streams.exchange import CursorMove, MovedOrigin
-from veredus.streams.facts import CursorMoved, Gone, Origin, SubscriptionTold
+from veredus.streams.departures import both_had, had_by
+from veredus.streams.exchange import CursorMove
+from veredus.streams.facts import NOTHING_HAD, CursorMoved, Gone, SubscriptionTold
 from veredus.streams.lives import Lives
+from veredus.streams.moving import place_of_cursor
 from veredus.streams.ranges import cursor_of
+from veredus.streams.stream import NEVER_LEFT, Left
 from veredus.streams.subscription import Subscription
 
 SERVERS = 3
@@ -37,6 +40,15 @@ class Put(NamedTuple):
 class Subscribe(NamedTuple):
     who: str
     server: int
+    wish: int = 0
+
+
+class Leave(NamedTuple):
+    """By an UNSUBSCRIBE that comes to one server alone."""
+
+    who: str
+    server: int
+    wish: int
 
 
 class Get(NamedTuple):
@@ -56,7 +68,7 @@ class Trim(NamedTuple):
     """So much of what the server has had goes, from the first on."""
 
 
-Event = Put | Subscribe | Get | Merge | Trim
+Event = Put | Subscribe | Leave | Get | Merge | Trim
 
 
 class Row(NamedTuple):
@@ -79,6 +91,22 @@ class Shop:
     appended_us: int = 0
     gone: tuple[Gone, ...] = ()
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
+    left: dict[str, Left] = field(default_factory=dict)
+    merged: tuple[bytes, ...] = ()
+    weave: tuple[tuple[int, int], ...] = ()
+    terms: tuple[tuple[int, int], ...] = ()
+
+    @property
+    def head_durable(self) -> int:
+        return len(self.rows)
+
+    def note_left(self, who: str, left: Left) -> None:
+        before = self.left.get(who, NEVER_LEFT)
+        removed_us, wish = max(left.removed_us, before.removed_us), max(left.wish, before.wish)
+        self.left[who] = Left(removed_us, wish, both_had(left.had, before.had))
+
+    def side(self) -> Side:
+        return Side(self.standings(), {who: {"": left} for who, left in self.left.items()})
 
     def undone(self, one: Subscription) -> list[int]:
         done = ((0, one.floor), *one.settled_ranges())
@@ -91,7 +119,7 @@ class Shop:
     def place(self, one: Subscription, floor: int, settled: tuple[tuple[int, int], ...]) -> None:
         moved = CursorMoved(
             1, one.subscriber, one.name, one.opened_us, one.start, floor, len(self.rows) + 2, settled, one.origins,
-            False, one.unwanted, lost=one.lost,
+            False, one.unwanted, wish=one.wish, lost=one.lost,
         )  # fmt: skip
         one.move(moved, 65_536)
 
@@ -99,7 +127,7 @@ class Shop:
         return {
             who: Standing(
                 one.opened_us, one.start, one.floor, one.settled_ranges(),
-                one.origins, one.unwanted, lost=one.lost,
+                one.origins, one.unwanted, wish=one.wish, lost=one.lost,
             )
             for who, one in self.subscriptions.items()
         }  # fmt: skip
@@ -149,14 +177,21 @@ class World:
                 if self.put_count not in {row.put for row in shop.rows}:
                     shop.appended_us = self.time_us + shop.offset_us
                     shop.rows.append(Row(self.put_count, shop.appended_us))
-            case Subscribe(who, server):
+            case Subscribe(who, server, wish):
                 shop = self.shop(server)
                 if who not in shop.subscriptions:
                     head = len(shop.rows)
-                    fact = CursorMoved(1, who, "topics", self.time_us + shop.offset_us, head + 1, head, head + 1, ())
+                    opened_us = self.time_us + shop.offset_us
+                    fact = CursorMoved(1, who, "topics", opened_us, head + 1, head, head + 1, (), wish=wish)
                     shop.subscriptions[who] = Subscription.moved_in(fact, 65_536)
                 client = self.clients.setdefault(who, Client())
                 client.since, client.since_us = client.since or self.put_count + 1, client.since_us or self.time_us
+            case Leave(who, server, wish):
+                shop = self.shop(server)
+                one = shop.subscriptions.get(who)
+                if one is None or one.wish < wish:
+                    had = had_by(shop, shop.subscriptions.pop(who)) if one else NOTHING_HAD  # type: ignore[arg-type]
+                    shop.note_left(who, Left(self.time_us + shop.offset_us, wish, had))
             case Get(who, server, is_lost):
                 self._get(who, self.shop(server), is_lost)
             case Merge():
@@ -197,6 +232,8 @@ class World:
             pass
         elif places.get(sequence):
             shop.settle(one, places[sequence])
+        elif not origins and incarnation in shop.merged:
+            pass
         elif not any(origin.is_done(sequence) for origin in origins):
             assert not is_own
             return False
@@ -223,7 +260,7 @@ class World:
         bounds = before_us - self.slack_us, before_us + self.slack_us
         merged = Merged(
             Lives.of(keeper.incarnation), Lives.of(giver.incarnation), len(keeper.rows), len(giver.rows), bounds,
-            keeper_gone=keeper.gone, giver_gone=giver.gone,
+            keeper_gone=keeper.gone, giver_gone=giver.gone, keeper_merged=keeper.merged, giver_merged=giver.merged,
         )  # fmt: skip
         places = {}
         for place, row in list(enumerate(keeper.rows, 1))[keeper.trimmed :]:
@@ -239,14 +276,19 @@ class World:
                 merged.sequences.append(sequence)
                 staged.append(Row(row.put, row.time_us + bounds[1], False))
         merged.end_arrivals(keeper.appended_us, giver.appended_us)
-        for move in moves(1, "topics", Side(keeper.standings()), Side(giver.standings()), merged):
+        for move in moves(1, "topics", keeper.side(), giver.side(), merged):
             moved = placed(move, len(keeper.rows) + 1)
             known = keeper.subscriptions.get(move.subscriber)
-            if known is None:
+            for one in moved.left:
+                keeper.note_left(move.subscriber, Left(one.removed_us, one.wish, one.had))
+            if move.is_removed:
+                keeper.subscriptions.pop(move.subscriber, None)
+            elif known is None:
                 keeper.subscriptions[move.subscriber] = Subscription.moved_in(moved, 65_536)
             else:
                 known.move(moved, 65_536)
         keeper.rows += staged
+        keeper.merged = merged.lives
         now_us = self.time_us + keeper.offset_us
         keeper.gone, keeper.appended_us = merged.gone(now_us), now_us
         self.homes[self.shops.index(giver)] = self.shops.index(keeper)
@@ -262,19 +304,7 @@ class World:
 
 def placed(move: CursorMove, first: int) -> CursorMoved:
     """Where a commit puts a cursor whose stage begins at `first`."""
-    rows = tuple((first + a, first + b) for a, b in move.settled_rows)
-    never = (*move.unwanted, *((first + a, first + b) for a, b in move.unwanted_rows))
-    floor, settled = cursor_of(move.floor, (*move.settled, *rows, *never))
-    below, unwanted = cursor_of(move.start - 1, never)
-
-    def origin(moved: MovedOrigin) -> Origin:
-        places = ((run, at.sequence if at.row < 0 else first + at.row, count) for run, at, count in moved.runs)
-        return Origin(moved.incarnation, moved.next_sequence, tuple(places), moved.gone)
-
-    return CursorMoved(
-        1, move.subscriber, move.name, move.opened_us, below + 1, floor, move.kept_from, settled,
-        tuple(map(origin, move.origins)), move.is_removed, unwanted, lost=move.lost,
-    )  # fmt: skip
+    return place_of_cursor(move, 1, first)
 
 
 def drawn(seed: int) -> list[Event]:
@@ -360,3 +390,44 @@ def test_of_whatever_was_trimmed_at_any_of_three_everybody_who_is_owed_it_is_tol
     for seed in range(400):
         die = random.Random(-seed)
         check(drawn_with_trims(seed), tuple(die.randint(-10_000, 10_000) for _ in range(SERVERS)), slack_us)
+
+
+STALE, LATE, ANEW = 1, 2, 3
+"""The wishes of who subscribes at several servers, leaves, and subscribes again at one."""
+
+
+def drawn_with_late_leaves(seed: int) -> list[Event]:
+    """Ada is subscribed anywhere, leaves and subscribes again at one server, and others hear of the former late."""
+    die = random.Random(seed)
+    where = die.randrange(SERVERS)
+    others = [server for server in range(SERVERS) if server != where]
+
+    def some(count: int) -> list[Event]:
+        servers = [die.randrange(SERVERS) for _ in range(count)]
+        return [Put(server) if die.random() < 0.5 else Get("ada", server, die.random() < 0.1) for server in servers]
+
+    events: list[Event] = [Subscribe("ada", server, STALE) for server in die.sample(range(SERVERS), die.randint(1, 3))]
+    events += [*some(die.randint(0, 6)), Leave("ada", where, LATE), Subscribe("ada", where, ANEW)]
+    events += some(die.randint(2, 20))
+    late: list[Event] = [Leave("ada", server, LATE) for server in others]
+    late += [Merge(server, (server + 1) % SERVERS) for server in die.sample(range(SERVERS), die.randint(0, 1))]
+    for event in late:
+        events.insert(die.randint(events.index(Subscribe("ada", where, ANEW)) + 1, len(events)), event)
+    return [*events, *some(die.randint(0, 6))]
+
+
+@pytest.mark.parametrize("slack_us", [0, STEP_US // 2, 3 * STEP_US])
+def test_who_left_where_it_was_given_what_came_since_it_had_subscribed_elsewhere_gets_nothing_twice(
+    slack_us: int,
+) -> None:
+    for seed in range(400):
+        die = random.Random(-seed)
+        world = World(tuple(die.randint(-10_000, 10_000) for _ in range(SERVERS)), slack_us)
+        for what in drawn_with_late_leaves(seed):
+            if isinstance(what, Subscribe) and what.wish == ANEW:
+                anew = world.put_count + 1
+            world.do(what)
+        world.finish(random.Random(seed))
+        (client,) = world.clients.values()
+        assert len(client.got) == len(set(client.got)), seed
+        assert {*client.got} >= {*range(anew, world.put_count + 1)}, seed

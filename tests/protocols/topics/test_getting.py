@@ -367,7 +367,10 @@ def merge(scene: Scene, *counts: int, **move: Any) -> None:
     wanted = {"opened_us": 5, "start": 1, "floor": 0, "kept_from": 1, **move}
     moved = x.CursorMove(stage.stage, "alice", "topics", **wanted)
     commit_id = run.commit_id + 1
-    scene.rig.do(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, commit_id, (stage.stage,), (moved,)))
+    lives = tuple(origin.incarnation for origin in moved.origins)
+    known = ((stage.stage, (), lives),)
+    stages = (stage.stage,)
+    scene.rig.do(x.CommitRequested(RUN, 1, "local", "sink", run.epoch, commit_id, stages, (moved,), merged=known))
     assert any(isinstance(said, x.ConfirmCommitted) for said in scene.rig.said[before:])
     scene.follow(scene.up(before))
     scene.sync()

@@ -132,3 +132,73 @@ def test_what_was_told_to_be_no_longer_available_before_a_merge_may_be_named_beh
     place.rig.time_ns = other.rig.time_ns
     merge(giver, keeper)
     assert sorted(received(keeper, told.message_id)) == [b"2", b"3", b"elsewhere"]
+
+
+def merge_on(*merges: tuple[Place, Place], is_restarted: bool) -> None:
+    """One merge after the other; `is_restarted`: each keeper is killed behind its checkpoint, and begins anew."""
+    for giver, keeper in merges:
+        merge(giver, keeper)
+        if is_restarted:
+            keeper.rig.checkpoint()
+            keeper.restart()
+            keeper.sync()
+            keeper.ended.clear()
+
+
+ONE_BY_ONE, NEWEST_FIRST, TWICE = "one by one", "newest first", "twice by one way"
+
+
+@pytest.mark.parametrize("is_of_page", [False, True])
+@pytest.mark.parametrize("is_restarted", [False, True])
+@pytest.mark.parametrize("order", [ONE_BY_ONE, NEWEST_FIRST, TWICE])
+def test_who_left_a_topic_and_comes_back_where_it_went_over_two_merges_names_what_it_had_got_there(
+    order: str, is_restarted: bool, is_of_page: bool
+) -> None:
+    first, middle, last = Place(FIRST), Place(MIDDLE), Place(LAST)
+    ways = {
+        ONE_BY_ONE: ((first, middle), (middle, last)),
+        NEWEST_FIRST: ((middle, last), (first, middle), (middle, last)),
+        TWICE: ((first, middle), (middle, last), (first, middle), (middle, last)),
+    }[order]
+    say(middle, Put("dave", TOPIC, 0, b"there"))
+    if is_of_page:
+        say(first, PAGE)
+        named = "7"
+    else:
+        say(first, Subscribe("alice", TOPIC), Put("bob", TOPIC, 0, b"one"), Put("bob", TOPIC, 1, b"two"))
+        named = get(first).message_id
+    say(first, Unsubscribe("alice", TOPIC))
+    for giver, keeper in ways:
+        if TOPIC not in giver.rig.floor.tables.streams:
+            say(giver, Put("erin", TOPIC, 0, b"anew"))
+        merge_on((giver, keeper), is_restarted=is_restarted)
+    say(last, Subscribe("alice", TOPIC), Put("carol", TOPIC, 0, b"new"))
+    assert received(last, named) == [b"new"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_who_moved_on_before_two_merges_gets_behind_them_all_that_it_was_owed_at_either(is_restarted: bool) -> None:
+    first, middle, last = Place(FIRST), Place(MIDDLE), Place(LAST)
+    say(first, Subscribe("alice", TOPIC), Put("bob", TOPIC, 0, b"one"), Put("bob", TOPIC, 1, b"two"))
+    named = get(first).message_id
+    last.rig.time_ns = first.rig.time_ns
+    say(last, Subscribe("alice", TOPIC), Put("carol", TOPIC, 0, b"new"))
+    assert get(last, named).status == "SERVER_UNAVAILABLE"
+    merge_on((first, middle), (middle, last), is_restarted=is_restarted)
+    assert sorted(received(last, named)) == [b"new", b"two"]
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+def test_what_was_removed_is_passed_over_where_the_topic_that_was_made_anew_there_went(is_restarted: bool) -> None:
+    first, middle, last = Place(FIRST), Place(MIDDLE), Place(LAST)
+    say(first, Subscribe("alice", TOPIC), Put("bob", TOPIC, 0, b"one"))
+    of_first = get(first).message_id
+    merge_on((first, middle), is_restarted=is_restarted)
+    say(middle, Put("bob", TOPIC, 1, b"two"))
+    of_middle = get(middle, of_first).message_id
+    middle.rig.do(x.AdminRequested(9_999, 1, "local", "stream.delete", {"name": TOPIC}))
+    say(middle, Put("carol", TOPIC, 0, b"anew"))
+    merge_on((middle, last), is_restarted=is_restarted)
+    say(last, Subscribe("alice", TOPIC), Put("carol", TOPIC, 1, b"new"))
+    for named in (of_first, of_middle):
+        assert get(last, named).body == b"new"

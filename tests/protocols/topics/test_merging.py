@@ -13,6 +13,7 @@ from veredus.protocols.topics import giving
 from veredus.protocols.topics import transfer as t
 from veredus.protocols.topics.exchange import Answered, Ask
 from veredus.protocols.topics.giving import address_of, name_of
+from veredus.protocols.topics.ids import SUBSCRIPTION
 from veredus.protocols.topics.many import pack
 from veredus.protocols.topics.merging import GIVINGS_MAX
 from veredus.protocols.topics.messages import (
@@ -318,7 +319,10 @@ def rows_of(scene: ServerScene) -> list[t.Row]:
     return [row for push in scene.rig.pushes(session) for row in t.rows_in(push.buffers, {0: ""})]
 
 
-def test_what_was_given_to_a_subscription_that_has_left_may_be_named_when_one_comes_from_the_giver() -> None:
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_what_was_given_to_a_subscription_that_has_left_may_be_named_when_one_comes_from_the_giver(
+    is_forgotten: bool,
+) -> None:
     """Its client heard no answer to UNSUBSCRIBE, subscribed at the other server, and holds what it got here last."""
     scene = ServerScene(LISTED)
     scene.say(Subscribe("alice", TOPIC, 1))
@@ -327,11 +331,15 @@ def test_what_was_given_to_a_subscription_that_has_left_may_be_named_when_one_co
     first = scene.say(Get("alice", TOPIC, "-1"))
     second = scene.say(Get("alice", TOPIC, first.message_id))
     scene.say(Unsubscribe("alice", TOPIC, 2))
+    left = scene.rig.floor.tables.streams[TOPIC].left
+    if is_forgotten:
+        del left["alice", SUBSCRIPTION, "local"]
     merge(scene, alice=t.Standing(0, 1, 0, wish=3))
-    assert scene.say(Get("alice", TOPIC, second.message_id)).body == b"one"
+    following = b"one" if is_forgotten else b""
+    assert scene.say(Get("alice", TOPIC, second.message_id)).body == following
     merge(scene, OTHER)
     scene.restart()
-    assert scene.say(Get("alice", TOPIC, second.message_id)).body == b"one"
+    assert scene.say(Get("alice", TOPIC, second.message_id)).body == following
 
 
 def test_a_full_disk_puts_a_part_off_and_what_was_staged_stays() -> None:

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from veredus.protocols.topics.merged import Merged
 from veredus.protocols.topics.placing import Side, moves
 from veredus.protocols.topics.transfer import Standing
-from veredus.streams.exchange import CursorMove, Place
-from veredus.streams.facts import Origin
+from veredus.streams.exchange import CursorMove, MovedLeft, Place
+from veredus.streams.facts import Had, Origin
 from veredus.streams.lives import Lives
 from veredus.streams.ranges import cursor_of
 from veredus.streams.stream import Left
@@ -224,7 +224,7 @@ def test_who_left_one_server_after_it_had_subscribed_at_the_other_has_left_both(
     assert found["ada"].is_removed
     assert found["ada"].opened_us == 180
     assert not found["eve"].is_removed
-    assert "bob" not in found, "it left here after it had subscribed there"
+    assert found["bob"].is_removed, "it left here after it had subscribed there"
     assert not found["dan"].is_removed, "it subscribed here after it had left there"
 
 
@@ -235,7 +235,7 @@ def test_when_somebody_left_the_giver_is_known_to_the_keeper_for_the_next_merge(
     at_keeper = Side({"here": Standing(150, 1, 0)}, {"older": {"": Left(140)}})
     found = {move.subscriber: move for move in moves(1, "topics", at_keeper, at_giver, merged)}
     assert (found["gone"].is_removed, found["gone"].opened_us) == (True, 180)
-    assert (found["back"].is_removed, found["back"].left) == (False, (("", 140, 0),))
+    assert (found["back"].is_removed, found["back"].left) == (False, (MovedLeft("", 140),))
     assert set(found) == {"gone", "back"}
 
 
@@ -261,8 +261,8 @@ def test_of_wishes_with_numbers_the_higher_one_counts_whatever_clocks_say() -> N
     at_keeper = Side({"ada": Standing(50, 1, 0, wish=7), "bob": Standing(50, 1, 0, wish=7)})
     at_giver = Side({}, {"ada": {"": Left(900, 6)}, "bob": {"": Left(10, 8)}})
     ada, bob = moves(1, "topics", at_keeper, at_giver, merged)
-    assert (ada.is_removed, ada.wish, ada.left) == (False, 7, (("", 900, 6),))
-    assert (bob.is_removed, bob.left) == (True, (("", 10, 8),))
+    assert (ada.is_removed, ada.wish, ada.left) == (False, 7, (MovedLeft("", 900, 6),))
+    assert (bob.is_removed, bob.left[0]) == (True, MovedLeft("", 10, 8))
 
 
 def test_nobody_leaves_for_another_principal_whatever_number_the_wish_has() -> None:
@@ -271,11 +271,25 @@ def test_nobody_leaves_for_another_principal_whatever_number_the_wish_has() -> N
     ada = Standing(50, 1, 0, wish=7, owner="desk-ada")
     wishes = {"ada": {"mallory": Left(900, most)}}
     (kept,) = moves(1, "topics", Side({"ada": ada}), Side({}, wishes), merged)
-    assert (kept.is_removed, kept.wish, kept.left) == (False, 7, (("mallory", 900, most),))
+    assert (kept.is_removed, kept.wish, kept.left) == (False, 7, (MovedLeft("mallory", 900, most),))
     (given,) = moves(1, "topics", Side({}, wishes), Side({"ada": ada}), merged)
     assert (given.is_removed, given.wish, given.owner) == (False, 7, "desk-ada")
     (left,) = moves(1, "topics", Side({"ada": ada}), Side({}, {"ada": {"desk-ada": Left(10, 8)}}), merged)
     assert left.is_removed
+
+
+@pytest.mark.parametrize("who", ["desk-ada", "mallory", ""])
+@pytest.mark.parametrize("is_at_giver", [True, False])
+def test_what_was_had_by_who_left_counts_for_its_own_principal_alone(is_at_giver: bool, who: str) -> None:
+    merged = merged_with([35, 36], {1: 33, 2: 34}, {}, [33, 34])
+    had = Had(((1, 1),), (Origin(GIVER if is_at_giver else KEEPER, 2, ((2, 2, 1),)),))
+    ada, left = Side({"ada": Standing(30, 1, 0, wish=7, owner="desk-ada")}), Side({}, {"ada": {who: Left(20, 6, had)}})
+    (move,) = moves(1, "topics", *((ada, left) if is_at_giver else (left, ada)), merged)
+    counts = who != "mallory"
+    assert (move.settled_rows if is_at_giver else move.settled) == (((0, 0),) if is_at_giver else ((1, 1),)) * counts
+    named = Place(row=1) if is_at_giver else Place(2)
+    assert ((2, named, 1) in (run for one in move.origins for run in one.runs)) == counts
+    assert is_at_giver <= (move.left != ()), "it is remembered for a later merge"
 
 
 @pytest.mark.parametrize("is_first_at_keeper", [True, False])

@@ -12,6 +12,7 @@ from veredus.streams import exchange as x
 from veredus.streams.facts import Lost, Origin
 from veredus.streams.lives import Lives
 
+from .ids import shown_of
 from .messages import Get, GetMany, Subscribe, Unsubscribe
 from .pushed import Gap, Message
 
@@ -78,9 +79,11 @@ class Getter:
         return self.asked[0].peer if self.asked else 0
 
     @property
-    def streams(self) -> tuple[bytes, ...]:
-        """The incarnation of the stream that is there, and the lives of those of its name that were removed."""
-        return () if self.grant is None else (self.grant.stream_incarnation, *self.grant.removed)
+    def former(self) -> list[str]:
+        """The lives, as ids show them, of what was merged into the stream, and of those of its name that were removed:
+        nothing of them is owed, but for what `origins` say.
+        """
+        return [] if self.grant is None else [shown_of(life) for life in (*self.grant.merged, *self.grant.removed)]
 
     def tell_gap(self, named: str, now_ns: int) -> bool:
         """It is about to be told what it missed, under this id; whether it was told often enough, with this time.

@@ -22,7 +22,7 @@ Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
@@ -77,8 +77,6 @@ class Gets:
         new_incarnation: Callable[[], bytes],
         getters_max: int,
         answer_size_max: int,
-        is_merged: Callable[[str, Collection[bytes]], bool] = lambda *_: False,
-        is_paged: Callable[[Iterable[bytes]], bool] = lambda _: False,
     ) -> None:
         """Nobody has asked yet. `open_session` gives sessions of the streams floor that nobody has."""
         self._open_session = open_session
@@ -86,10 +84,6 @@ class Gets:
         self._getters_max = getters_max
         self._answer_size_max = answer_size_max
         """Of many messages together; a single one may be larger."""
-        self._is_merged = is_merged
-        """Whether the stream of a shown incarnation was merged into one of some streams of this server's."""
-        self._is_paged = is_paged
-        """Whether one of some streams of this server's took messages of a server from the page."""
         self._wide_count = 0
         self._getters: dict[tuple[str, str, str], Getter] = {}
         """By topic, client and principal; who asked last stands last."""
@@ -375,7 +369,7 @@ class Gets:
             return without(places, getter.done)
         if is_own and (first < getter.next_sequence or is_in(first, getter.done)):
             return ()
-        if not origins and (self._is_merged(shown, getter.streams) or shown in map(shown_of, getter.grant.removed)):
+        if not origins and shown in getter.former:
             # It was given to an earlier subscription, of which the client was not told that it has left, or of a
             # stream of this name that was removed: nothing of that is owed.
             return ()
@@ -394,7 +388,7 @@ class Gets:
             for message in getter.messages:
                 if isinstance(message, Message) and message.page_number == number:
                     return ((message.sequence, message.sequence),)
-        return () if is_its_form and (held or self._is_paged(getter.streams)) else None
+        return () if is_its_form and (held or any(map(is_of_page, getter.former))) else None
 
     def _hand_out(self, getter: Getter) -> None:
         message = getter.messages[0] if getter.messages else None

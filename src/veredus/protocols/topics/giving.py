@@ -22,11 +22,10 @@ from functools import partial
 from typing import Any
 
 from veredus.kernel.engine import Now
-from veredus.kernel.names import U63_MAX
 from veredus.streams import exchange as x
-from veredus.streams.facts import Gone, Origin
+from veredus.streams.facts import Gone, Had
 from veredus.streams.lives import Lives
-from veredus.streams.removed import GIVEN
+from veredus.streams.removed import GIVEN, with_more
 from veredus.streams.stream import Left
 
 from .conflicts import NOT_GIVEN_NS
@@ -70,10 +69,10 @@ class Giving:
         """When something was appended last, as far as is known."""
         self._position = 0
         """Everything below it was read."""
-        self._removed: tuple[bytes, ...] = ()
-        """The lives of earlier streams of this name, of which nothing is owed."""
         self._gone: tuple[Gone, ...] = ()
         """What merges into the stream did not bring."""
+        self._merged: tuple[bytes, ...] = ()
+        """The lives of what they took, and of earlier streams of this name that were removed."""
         self._names: dict[int, str] = {0: ""}
         self._owners: dict[str, str] = {}
         """Whose each source is, as the keeper knows by now."""
@@ -151,8 +150,8 @@ class Giving:
         match event:
             case x.GrantSubscription() if not self._is_of(event):
                 self._fail(f"{self.topic} was removed and made anew", now)
-            case x.GrantSubscription(position=position, head=head, removed=removed, gone=gone):
-                self._removed, self._gone = removed, gone
+            case x.GrantSubscription(position=position, head=head, gone=gone, removed=removed, merged=merged):
+                self._gone, self._merged = gone, with_more(removed, merged)
                 self._position, self._head = position, max(self._head, head)
                 self._pump(now)
             case x.Push(_, buffers, size, _, last, _, names):
@@ -259,11 +258,12 @@ class Giving:
 
     def _end_with(self, listed: list[dict[str, object]], _: Now) -> None:
         named: dict[str, object] = {"stream": self.topic, "name": SUBSCRIPTION}
-        self._administer("subscription.left", named, partial(self._give, standings_of(listed, self._removed)))
+        self._administer("subscription.left", named, partial(self._give, standings_of(listed)))
 
-    def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int, str]], now: Now) -> None:
+    def _give(self, standings: dict[str, Standing], left: list[tuple[str, int, int, str, Had]], now: Now) -> None:
         lives, lefts = self._lives, left_of(left)
-        end = End(lives.present, self._head, self._offset_us, standings, lefts, self._appended_us, self._gone)
+        known = self._appended_us, self._gone, self._merged
+        end = End(lives.present, self._head, self._offset_us, standings, lefts, *known)
         subscribers = tuple((who, ()) for who in end.standings)
         self._ask(end, self._ended, now, (), subscribers)
 
@@ -389,26 +389,23 @@ def address_of(name: str) -> str:
     return f"[{host}]:{port}" if name.startswith("ip/") else name
 
 
-def left_of(listed: list[tuple[str, int, int, str]]) -> dict[str, dict[str, Left]]:
-    """When those that left did so, as the streams floor lists it, by subscriber and principal."""
+def left_of(listed: list[tuple[str, int, int, str, Had]]) -> dict[str, dict[str, Left]]:
+    """When those that left did so, and what they had, as the streams floor lists it, by subscriber and principal."""
     found: dict[str, dict[str, Left]] = {}
-    for who, removed_us, wish, principal in listed:
-        found.setdefault(who, {})[principal] = Left(removed_us, wish)
+    for who, removed_us, wish, principal, had in listed:
+        found.setdefault(who, {})[principal] = Left(removed_us, wish, had)
     return found
 
 
-def standings_of(listed: list[dict[str, object]], removed: tuple[bytes, ...] = ()) -> dict[str, Standing]:
-    """Where subscriptions stand, as the streams floor lists them, by subscriber: with all that streams of the lives
-    `removed` held they are done.
-    """
-    over = tuple(Origin(life, U63_MAX) for life in removed)
+def standings_of(listed: list[dict[str, object]]) -> dict[str, Standing]:
+    """Where subscriptions stand, as the streams floor lists them, by subscriber."""
     return {
         str(one["subscriber"]): Standing(
             one["opened_us"],  # type: ignore[arg-type]
             one["start"],  # type: ignore[arg-type]
             one["floor"],  # type: ignore[arg-type]
             one["settled"],  # type: ignore[arg-type]
-            (*one["origins"], *over),  # type: ignore[misc]
+            one["origins"],  # type: ignore[arg-type]
             one["unwanted"],  # type: ignore[arg-type]
             one["renewed_us"],  # type: ignore[arg-type]
             one["wish"],  # type: ignore[arg-type]

@@ -25,7 +25,6 @@ from typing import Any
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.streams import exchange as x
-from veredus.streams.facts import Gone
 from veredus.streams.lives import Lives
 from veredus.streams.raising import RAISED_MAX
 
@@ -116,9 +115,6 @@ class Keeping:
         self._batches: list[list[Row]] = []
         self._last = 0
         self._is_held = False
-        self._incarnation = b""
-        self.merged_into = b""
-        """The incarnation of this server's stream that took what came, once it is there for good."""
 
     @property
     def is_working(self) -> bool:
@@ -219,9 +215,11 @@ class Keeping:
 
     def _read(self, event: object, now: Now) -> None:
         match event:
-            case x.GrantSubscription(stream_incarnation=incarnation, position=position, terms=terms, gone=gone):
-                self._incarnation, self._merged.keeper_lives = incarnation, Lives.of(incarnation, terms)
-                self._merged.keeper_gone = gone
+            case x.GrantSubscription(
+                stream_incarnation=incarnation, position=position, terms=terms, gone=gone, merged=merged
+            ):
+                self._merged.keeper_lives = Lives.of(incarnation, terms)
+                self._merged.keeper_gone, self._merged.keeper_merged = gone, merged
                 self._position = position
                 self._heard(now)
             case x.Push(_, buffers, size, _, last, _, names):
@@ -344,7 +342,7 @@ class Keeping:
 
     def _place(self, part: End, now: Now) -> None:
         self._merged.giver_head, self._merged.offset_us = part.head, part.offset_us
-        self._merged.giver_gone = on_record(part.gone, TIME_MAX_US)
+        self._merged.giver_gone, self._merged.giver_merged = on_record(part.gone, TIME_MAX_US), part.merged
         self._merged.end_arrivals(self._appended_us, part.appended_us)
         # A server from the page has no sequences: where its messages lie says nothing of what it had.
         self._merged.known_to = part.head if self._is_of_page else max(self._committed, self._taken, 0)
@@ -375,7 +373,7 @@ class Keeping:
                 self._desk.note(
                     "warning", "topic-messages-gone", topic=self.topic, giver=self.giver, publications=gone, told=told
                 )
-            self._commit(part.head, tuple(placed), order.legs, self._merged.gone(now.wall_us))
+            self._commit(part.head, tuple(placed), order.legs, now)
 
         self._administer("subscription.list", named, listed)
 
@@ -392,20 +390,20 @@ class Keeping:
 
         self._desk.administer(verb, arguments, answered)
 
-    def _commit(self, head: int, placed: tuple[x.CursorMove, ...], legs: Legs, gone: tuple[Gone, ...]) -> None:
+    def _commit(self, head: int, placed: tuple[x.CursorMove, ...], legs: Legs, now: Now) -> None:
         who, stages, weaves = self._desk.principal, (self._stage,), ((self._stage, legs),) if legs else ()
-        known = ((self._stage, gone),) if gone else ()
+        known = self._stage, self._merged.gone(now.wall_us), self._merged.lives
         self._desk.order(
             x.CommitRequested(
                 self._run, _COMMIT, who, self._sink, self._epoch, head, stages, placed, weaves=weaves,
-                gone=known,
+                merged=(known,),
             )
         )  # fmt: skip
         self._last = head
 
     def _shown(self, now: Now) -> None:
         """The rows and the cursors are there, for good."""
-        self._committed, self._stage, self.merged_into = self._last, 0, self._incarnation
+        self._committed, self._stage = self._last, 0
         counts: dict[str, Any] = {"publications": self._count, "twins": len(self._merged.twins)}
         self._desk.note("info", "topic-merged", topic=self.topic, giver=self.giver, **counts)
         self._let_go(now)

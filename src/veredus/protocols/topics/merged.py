@@ -15,6 +15,7 @@ from veredus.streams.exchange import Place
 from veredus.streams.facts import Gone
 from veredus.streams.lives import Lives
 from veredus.streams.ranges import common, joined, without
+from veredus.streams.removed import with_more
 
 from .losing import Arrivals, by_another_clock, newly_gone, on_record
 from .transfer import APPENDED_US, Attributes, Bounds
@@ -97,6 +98,10 @@ class Merged:
     """What earlier merges into the keeper's stream did not bring."""
     giver_gone: tuple[Gone, ...] = ()
     """And those into the giver's, by its own clock."""
+    keeper_merged: tuple[bytes, ...] = ()
+    """The lives of what was merged into the keeper's stream before."""
+    giver_merged: tuple[bytes, ...] = ()
+    """And into the giver's, or removed there: nothing of that is owed to who does not come with the merge."""
 
     _last: int = 0
     _runs: list[Run] | None = None
@@ -139,6 +144,11 @@ class Merged:
         late_us = self.offset_us[1]
         news = newly_gone(self.missing, self.giver_lives, self.row_arrivals, late_us, now_us)
         return on_record((*self.keeper_gone, *by_another_clock(self.giver_gone, late_us), *news), now_us)
+
+    @property
+    def lives(self) -> tuple[bytes, ...]:
+        """Those of all that was merged into the keeper's stream, in this merge and before at either server."""
+        return with_more(self.keeper_merged, (*self.giver_merged, *(life for life, _ in self.giver_lives.known)))
 
     @property
     def missing(self) -> tuple[Bounds, ...]:

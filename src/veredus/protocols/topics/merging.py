@@ -9,7 +9,6 @@ Source: seed 000, sections 3.1.6, 3.1.7 and 4.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 from veredus.kernel.engine import Now
@@ -19,7 +18,6 @@ from veredus.streams.removed import GIVEN
 
 from .desk import Desk
 from .giving import Giving, address_of
-from .ids import SHOWN_SIZE, SINK, is_of_page, shown_of
 from .keeping import QUIET_NS, Keeping
 from .messages import UNDER_WAY, Merge, StatusWord, Transfer
 from .page_transfer import PageTransfer, check_names
@@ -41,47 +39,21 @@ class Merging:
         self._servers = servers
         self._givings: dict[str, Giving] = {}
         self._keepings: dict[str, Keeping] = {}
-        self._merged: dict[str, bytes] = {}
-        """By the incarnation of a stream that was merged, as ids show it, that of this server's stream that took it."""
         self._failures: dict[tuple[str, str], tuple[str, tuple[str, int]]] = {}
         """By topic and keeper, why the last attempt to give it failed, and what the log has; the latest last."""
         self._pages: dict[str, PageTransfer] = {}
-        self._paged: dict[bytes, None] = {}
-        """The incarnations of this server's streams that took messages of a server from the page."""
 
     def begin(self) -> None:
-        """Find what an earlier process had given and was not told of, and what it had taken over."""
-        self._list("subscription.list", {"name": GIVEN}, self._found)
-        self._list("sink.list", {}, self._found_sinks)
+        """Find what an earlier process had given and was not told of."""
 
-    def is_merged(self, shown: str, streams: Collection[bytes]) -> bool:
-        """Whether the stream of which ids show this incarnation was merged into one of these.
-
-        What took it may have been given on since, and another stream have its name: what it held is owed elsewhere.
-        """
-        return self._merged.get(shown) in streams
-
-    def is_paged(self, streams: Iterable[bytes]) -> bool:
-        """Whether one of these took messages of a server from the page, of which clients name ids of any form."""
-        return any(one in self._paged for one in streams)
-
-    def _list(self, verb: str, arguments: dict[str, object], found: Callable[[list[Any], Now], None]) -> None:
         def answered(answer: x.AnswerAdmin | x.Refuse, now: Now) -> None:
             if isinstance(answer, x.Refuse):
                 self._desk.note("error", "topics-not-listed", reason=f"{answer.message} [{answer.code}]")
                 return
             assert isinstance(answer.result, list)
-            found(answer.result, now)
+            self._found(answer.result, now)
 
-        self._desk.administer(verb, arguments, answered)
-
-    def _found_sinks(self, listed: list[Any], now: Now) -> None:
-        for one in listed:
-            # Anybody may have made a sink of such a name: it is read as text.
-            if one["sink"].startswith(SINK) and one["commit_id"] >= 0:
-                shown = one["sink"].removeprefix(SINK)[:SHOWN_SIZE]
-                for incarnation in one["incarnations"].values():
-                    self._note_merged(shown, incarnation)
+        self._desk.administer("subscription.list", {"name": GIVEN}, answered)
 
     def _found(self, listed: list[Any], now: Now) -> None:
         for one in listed:
@@ -205,18 +177,11 @@ class Merging:
 
     def _keep(self, topic: str, giver: str, incarnation: bytes, desk: Desk | None = None) -> Keeping:
         def over() -> None:
-            if keeping.merged_into:
-                self._note_merged(shown_of(incarnation), keeping.merged_into)
             self._keepings.pop(topic, None)
 
         keeping = Keeping(desk or self._desk, topic, giver, incarnation, over, desk is not None)
         self._keepings[topic] = keeping
         return keeping
-
-    def _note_merged(self, shown: str, into: bytes) -> None:
-        self._merged[shown] = into
-        if is_of_page(shown):
-            self._paged[into] = None
 
     def _refuse(self, peer: int, said: str) -> None:
         self._desk.answer(peer, StatusWord.REFUSED, said.encode(errors="backslashreplace"))

@@ -15,6 +15,9 @@ and of the giver's rows likewise. What is unwanted is settled, and remembered as
 client had subscribed before, may want it yet. Rows that came by an earlier merge keep the times at which they were put,
 so those of one server do not ascend, but for a few runs.
 
+Who has left a server has received there what it had received until then (`Had`): where it left and subscribed again
+elsewhere, it may have been given some of that since, before the one that it left heard of it.
+
 Times of the two servers are compared within the bounds of the difference between their clocks; what lies within them is
 given, so that nothing is lost.
 Source: seed 000, section 4 (which gives up here); docs/decisions/0012.
@@ -24,12 +27,12 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
-from veredus.streams.exchange import CursorMove, MovedOrigin, Place
-from veredus.streams.facts import Lost, Origin
+from veredus.streams.exchange import CursorMove, MovedLeft, MovedOrigin, Place
+from veredus.streams.facts import NOTHING_HAD, Had, Lost, Origin
 from veredus.streams.lives import Lives
 from veredus.streams.lost import but_for
 from veredus.streams.ranges import common, cursor_of, joined, without
@@ -42,7 +45,6 @@ from .merged import Merged
 from .transfer import TIME_MAX_US, Bounds, Standing
 
 _NEVER_US = 1 << 63
-_Lefts: TypeAlias = tuple[tuple[str, int, int], ...]
 
 
 class Side(NamedTuple):
@@ -61,15 +63,16 @@ class _View(NamedTuple):
     unwanted: tuple[Bounds, ...]
 
     @classmethod
-    def of(cls, standing: Standing | None, head: int, has_left: bool) -> _View:
+    def of(cls, half: _Half, head: int) -> _View:
         """Of rows up to `head`; who has left wants nothing."""
+        standing, had = half.standing, half.had.received
         if standing is None:
-            return cls((), (), ((1, head),))
+            return cls(had, (), without(((1, head),), had))
         done, never = ((0, standing.floor), *standing.settled), ((0, standing.start - 1), *standing.unwanted)
-        received = without(done, never)
-        if has_left:
+        received = joined((*without(done, never), *had))
+        if half.has_left:
             return cls(received, (), without(((1, head),), received))
-        return cls(received, without(((1, head),), done), common(((1, head),), never))
+        return cls(received, without(((1, head),), joined((*done, *had))), without(common(((1, head),), never), had))
 
 
 def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> list[CursorMove]:
@@ -84,21 +87,27 @@ def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> l
     for who in dict.fromkeys((*keeper.standings, *giver.standings, *giver.left)):
         kept, given = keeper.standings.get(who), giver.standings.get(who)
         known, told = keeper.left.get(who, {}), giver.left.get(who, {})
-        left = {whose: Left(_time(one.removed_us + low), one.wish) for whose, one in told.items()}
+        left = {whose: one._replace(removed_us=_time(one.removed_us + low)) for whose, one in told.items()}
         has_left_keeper, has_left_giver = _has_left(kept, left, 0), _has_left(given, known, high)
         is_taken_over = False
         if kept and given and not has_left_keeper and not has_left_giver and "" != kept.owner != given.owner != "":
             is_taken_over = given.opened_us + low < kept.opened_us
             kept, given = (None, given) if is_taken_over else (kept, None)
         is_here, is_there = kept is not None and not has_left_keeper, given is not None and not has_left_giver
-        news = tuple((whose, *one) for whose, one in left.items() if _is_news(one, known.get(whose, NEVER_LEFT)))
+        owner = (kept.owner if kept and is_here else "") or (given.owner if given and is_there else "")
+        here = _Half(kept, has_left_keeper, _had_of(owner, known))
+        there = _Half(given, has_left_giver, _had_of(owner, told))
+        news = [placer.left(whose, one) for whose, one in left.items() if _is_news(one, known.get(whose, NEVER_LEFT))]
         if is_here or is_there:
-            move = placer.move(who, _Half(kept, has_left_keeper), _Half(given, has_left_giver), news)
+            move = placer.move(who, here, there, tuple(news))
             # What the other principal has received here, whose was there first has not.
             found.append(replace(move, kept_from=merged.head + 1) if move and is_taken_over else move)
-        elif kept is not None or news:
+            continue
+        # They end here, and what was had by them is remembered as if they had ended at their own servers.
+        news += placer.ended(here._replace(had=NOTHING_HAD), there._replace(had=NOTHING_HAD))
+        if news:
             removed_us = max((one.removed_us for one in left.values()), default=0)
-            found.append(CursorMove(stage, who, name, removed_us, 1, 0, 1, is_removed=True, left=news))
+            found.append(CursorMove(stage, who, name, removed_us, 1, 0, 1, is_removed=True, left=tuple(news)))
     return [move for move in found if move is not None]
 
 
@@ -170,7 +179,7 @@ def _has_left(standing: Standing | None, lefts: Mapping[str, Left], offset_us: i
 
 
 def _is_news(left: Left, known: Left) -> bool:
-    return left.removed_us > known.removed_us or left.wish > known.wish
+    return left.removed_us > known.removed_us or left.wish > known.wish or left.had != NOTHING_HAD
 
 
 def _is_behind(left: Left, standing: Standing, offset_us: int) -> bool:
@@ -180,11 +189,20 @@ def _is_behind(left: Left, standing: Standing, offset_us: int) -> bool:
     return left.removed_us > max(standing.opened_us, standing.renewed_us) + offset_us
 
 
+def _had_of(owner: str, lefts: Mapping[str, Left]) -> Had:
+    """What whoever left had of the subscription that is this owner's; of what is nobody's, or by nobody, anybody."""
+    had = [left.had for who, left in lefts.items() if not (who and owner) or who == owner]
+    received = joined(bounds for one in had for bounds in one.received)
+    return Had(received, tuple(origin for one in had for origin in one.origins))
+
+
 class _Half(NamedTuple):
     """A subscription at one of both servers, if there is any."""
 
     standing: Standing | None
     has_left: bool
+    had: Had = NOTHING_HAD
+    """What was had there by those before it, which were left."""
 
     @property
     def opened_us(self) -> int:
@@ -222,19 +240,18 @@ class _Placer:
         self._twin_places = array("q", merged.twins.values())
         self._missing = merged.missing
 
-    def move(self, who: str, keeper: _Half, giver: _Half, left: _Lefts) -> CursorMove | None:
+    def move(self, who: str, keeper: _Half, giver: _Half, left: tuple[MovedLeft, ...]) -> CursorMove | None:
         """Where it is to stand; None where it stands as it did."""
         placed = self.placed(who, keeper, giver, left)
         known = () if keeper.standing is None else keeper.standing.lost
         is_moved = giver.standing is not None or placed.unwanted_rows or left or placed.lost != known
         return placed if is_moved else None
 
-    def placed(self, who: str, keeper: _Half, giver: _Half, left: _Lefts) -> CursorMove:
+    def placed(self, who: str, keeper: _Half, giver: _Half, left: tuple[MovedLeft, ...]) -> CursorMove:
         """Where it is to stand."""
         merged, kept, given = self._merged, keeper.standing, giver.standing
         low, high = merged.offset_us
-        here = _View.of(kept, merged.head, keeper.has_left)
-        there = _View.of(given, merged.giver_head, giver.has_left)
+        here, there = _View.of(keeper, merged.head), _View.of(giver, merged.giver_head)
         unwanted_rows = common(self._rows(there.unwanted), merged.row_times.before(keeper.opened_us - high))
         received = self._places(there.received)
         opened_us = giver.opened_us + low
@@ -249,11 +266,28 @@ class _Placer:
         knows = (MovedOrigin(one.incarnation, 0, ((one.first, Place(), one.last - one.first + 1),)) for one in known)
         return CursorMove(
             self._stage, who, self._name, _time(min(keeper.opened_us, opened_us)), below + 1, below,
-            below + 1 if kept is None else kept.start, received, self._rows(there.received),
-            (*self._origins(kept, given), *knows), False, unwanted, unwanted_rows, left,
+            below + 1 if kept is None else kept.start, joined((*received, *keeper.had.received)),
+            self._rows(there.received), (*self._origins(keeper, giver), *knows), False, unwanted, unwanted_rows, left,
             _time(max(keeper.renewed_us, giver.renewed_us + low)), max(keeper.wish, giver.wish),
             keeper.owner or giver.owner, all_of((*keeper.lost, *giver.lost, *lost)),
         )  # fmt: skip
+
+    def left(self, whose: str, left: Left) -> MovedLeft:
+        """Who left at the giver, and what it had there, where that lies here."""
+        had, origins = left.had, tuple(map(self._mapped, left.had.origins))
+        return MovedLeft(
+            whose, left.removed_us, left.wish, self._places(had.received), self._rows(had.received), origins
+        )
+
+    def ended(self, keeper: _Half, giver: _Half) -> Iterator[MovedLeft]:
+        """What was had by the subscriptions that end with this."""
+        if giver.standing is not None:
+            received = _View.of(giver, self._merged.giver_head).received
+            origins = tuple(self._origins_there(giver))
+            yield MovedLeft(giver.standing.owner, 0, 0, self._places(received), self._rows(received), origins)
+        if keeper.standing is not None:
+            received = _View.of(keeper, self._merged.head).received
+            yield MovedLeft(keeper.standing.owner, 0, 0, received, (), tuple(self._origins_here(keeper)))
 
     def _lost(self, keeper: _Half, giver: _Half, there: _View) -> tuple[Lost, ...]:
         """What is gone that it is owed, and does not know yet: of the earlier merges of its own server it does."""
@@ -277,7 +311,7 @@ class _Placer:
         found = (self._twin_places[bisect_left(q, first) : bisect_right(q, last)] for first, last in ranges)
         return joined((place, place) for places in found for place in places)
 
-    def _origins(self, kept: Standing | None, given: Standing | None) -> tuple[MovedOrigin, ...]:
+    def _origins(self, keeper: _Half, giver: _Half) -> tuple[MovedOrigin, ...]:
         """What the ids mean that either server gave, or one that was merged into it: all below one was received, and
         that one may be named still, or many from it on.
 
@@ -285,27 +319,31 @@ class _Placer:
         earlier subscription, of which the client was not told that it has left. A client that has not come since an
         earlier merge may hold what was given last before that.
         """
-        merged = self._merged
-        found: list[MovedOrigin] = []
+        return tuple(dict.fromkeys((*self._origins_there(giver), *self._origins_here(keeper))))
+
+    def _origins_there(self, giver: _Half) -> list[MovedOrigin]:
+        merged, given, known = self._merged, giver.standing, giver.had.origins
         if given is not None:
             following, last = self._next_of(given)
             run = (following, following, min(COUNT_MAX, last + 1 - following))
             # In a woven stream more was received than what lies below the next one.
             received = tuple((a, 0, b - a + 1) for a, b in given.settled if b > following)
             own = Origin(merged.giver_lives.at(following), following, (run, *received))
-            known = (own, *_unnamed(given, merged.giver_lives))
+            known = (own, *_unnamed(given, merged.giver_lives), *known)
             # A server from the page has ids, and no sequences: by those its message is named.
             known = known[is_of_page(shown_of(merged.giver_lives.present)) :]
-            found += [self._mapped(one) for one in known]
+        return [self._mapped(one) for one in known]
+
+    def _origins_here(self, keeper: _Half) -> list[MovedOrigin]:
+        merged, kept = self._merged, keeper.standing
         following, last = (merged.head + 1, merged.head) if kept is None else _next_in(kept, merged.head)
         count = min(COUNT_MAX, last + 1 - following)
         here = (following, Place(following), count)
-        found.append(MovedOrigin(merged.keeper_lives.at(following), following, (here,) if count else ()))
-        if kept is not None:
-            for one in _unnamed(kept, merged.keeper_lives):
-                runs = tuple((first, Place(place), count) for first, place, count in one.runs)
-                found.append(MovedOrigin(one.incarnation, one.next_sequence, runs, one.gone))
-        return tuple(dict.fromkeys(found))
+        found = [MovedOrigin(merged.keeper_lives.at(following), following, (here,) if count else ())]
+        for one in (*(() if kept is None else _unnamed(kept, merged.keeper_lives)), *keeper.had.origins):
+            runs = tuple((first, Place(place), count) for first, place, count in one.runs)
+            found.append(MovedOrigin(one.incarnation, one.next_sequence, runs, one.gone))
+        return found
 
     def _mapped(self, origin: Origin) -> MovedOrigin:
         """Where an origin of the giver's lies here. What is gone meanwhile is done with under that name, and who names

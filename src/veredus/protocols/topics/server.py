@@ -136,10 +136,7 @@ class Server:
             Pace(settings.period_ns, settings.answer_ns, settings.retries_max),
         )
         self._merging = Merging(self, settings.servers)
-        self.gets = Gets(
-            partial(self._open, _GETS), new_incarnation, most, settings.body_size_max,
-            self._merging.is_merged, self._merging.is_paged,
-        )  # fmt: skip
+        self.gets = Gets(partial(self._open, _GETS), new_incarnation, most, settings.body_size_max)
         self._parts: dict[int, Part] = {}
         """Who is told what comes to the sessions of topics that move."""
         self._last_channel = 0

@@ -29,6 +29,7 @@ from veredus.kernel.errors import InvariantBroken, PeerFault, Refused
 from veredus.kernel.names import INCARNATION_SIZE, KEY_SIZE_MAX, U63_MAX, checked_name
 from veredus.kernel.octets import Octets
 from veredus.streams.facts import Gone, Lost, Origin
+from veredus.streams.removed import OF_NAME_MAX
 from veredus.streams.stream import Left
 
 from .losing import GONE_MAX
@@ -55,6 +56,7 @@ _OWNER_SIZE_MAX = 255
 _Whole = Annotated[int, msgspec.Meta(ge=0, le=U63_MAX)]
 _Put = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 _Time = Annotated[int, msgspec.Meta(ge=0, le=TIME_MAX_US)]
+_Life = Annotated[bytes, msgspec.Meta(max_length=INCARNATION_SIZE)]
 _Offset = Annotated[int, msgspec.Meta(ge=-TIME_MAX_US, le=TIME_MAX_US)]
 _Owner = Annotated[str, msgspec.Meta(max_length=_OWNER_SIZE_MAX)]
 _Range: TypeAlias = tuple[_Whole, _Whole]
@@ -142,11 +144,13 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     standings: dict[str, Standing]
     """By subscriber."""
     left: dict[str, dict[_Owner, Left]] = {}
-    """By subscriber and principal, when those that left did so, and under which number."""
+    """By subscriber and principal, when those that left did so, under which number, and what they had."""
     appended_us: _Time = 0
     """No row was appended at the giver later than this; 0: that is not known."""
     gone: Annotated[tuple[Gone, ...], msgspec.Meta(max_length=GONE_MAX)] = ()
     """What earlier merges into the giver's stream did not bring, by its clock."""
+    merged: Annotated[tuple[_Life, ...], msgspec.Meta(max_length=OF_NAME_MAX)] = ()
+    """The lives of what was merged into the giver's stream, or removed there."""
 
 
 Part: TypeAlias = Begin | Sources | RowsPart | End
@@ -205,7 +209,9 @@ def _check_end(part: End) -> None:
         for left in lefts.values():
             if not (0 <= left.removed_us <= TIME_MAX_US and 0 <= left.wish <= U63_MAX):
                 raise PeerFault("bad-message", f"{who} cannot have left at {left.removed_us} µs by wish {left.wish}")
-
+            received = (0, *chain.from_iterable(left.had.received), U63_MAX)
+            if list(received) != sorted(received) or not all(map(_is_sound, left.had.origins)):
+                raise PeerFault("bad-message", f"{who} cannot have had that when it left")
     if not all(_is_of_a_stream(one) and 0 <= one.until_us <= TIME_MAX_US for one in part.gone):
         raise PeerFault("bad-message", "that cannot be gone from another stream")
 
