@@ -85,6 +85,9 @@ class Attachment(Pending, Protocol):
     def fail(self, error: VeredusError) -> None:
         """The connection is over, and so is this."""
 
+    def bar(self, error: VeredusError) -> None:
+        """Refuse with this whatever would have to be finished as well; in any thread."""
+
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
 
@@ -146,6 +149,8 @@ class Connection:
         self._sends: list[Octets] = []
         self._is_send_scheduled = False
         self.losses = Losses()
+        self._closed: VeredusError | None = None
+        """Why nothing new may hang here, while what is pending may still be sent."""
 
     # ── open, close ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -175,6 +180,12 @@ class Connection:
         if self._link is not None:
             self.handle(LeaveRequested())
         self._end(self.failure)
+
+    def bar(self, error: VeredusError) -> None:
+        """Take nothing new, while what is pending is sent: it would never end; in any thread."""
+        self._closed = error
+        for attachment in list(self._attachments.values()):
+            attachment.bar(error)
 
     async def finish(self) -> None:
         """Send what is pending, and wait for it while there is patience."""
@@ -420,8 +431,8 @@ class Connection:
 
     def attach(self, attachment: Attachment) -> None:
         """Let an attachment hang here; it begins when there is a link. Raises what ended the connection."""
-        if self.failure is not None:
-            raise self.failure.again()
+        if (failure := self.failure or self._closed) is not None:
+            raise failure.again()
         if self.is_open:
             attachment.begin()
         self._attachments[id(attachment)] = attachment

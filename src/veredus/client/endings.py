@@ -140,7 +140,9 @@ act_last(_end)
 
 
 def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
-    """Finish what hangs on these connections of one of the program's own loops."""
+    """Finish what hangs on these connections of one of the program's own loops, whose tasks go on meanwhile."""
+    for connection in mine:
+        connection.bar(_closed_at_end())
     with suppress(RuntimeError):  # another thread has closed it meanwhile, or begun to run it
         if loop.is_running():
             begun = Begun(loop, partial(_finish_all, mine))
@@ -184,5 +186,9 @@ async def _closed(mine: list[Connection], finishing: Finishing, is_shared: bool)
         each.cancel()
     for connection in mine:
         if connection.is_inside or not is_shared:
-            await connection.close(Misuse("closed", "the program has come to its end, and this was closed"))
+            await connection.close(_closed_at_end())
     return set()
+
+
+def _closed_at_end() -> Misuse:
+    return Misuse("closed", "the program has come to its end, and this was closed")

@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from veredus.kernel.errors import Misuse, VeredusError
+from veredus.kernel.errors import Misuse, Unavailable, VeredusError
 from veredus.kernel.last import is_over
 from veredus.kernel.lazily import import_numpy
 from veredus.kernel.octets import Octets
@@ -222,9 +223,10 @@ class Publisher(PublishingEnd, Blocking):
 
     def _flush_all(self, timeout_s: float) -> None:
         end_s = end_of(timeout_s)
-        self.flush(timeout_s=timeout_s)
+        with suppress(Unavailable):
+            self.flush(timeout_s=timeout_s)
         self._bar()
-        self.flush(timeout_s=left_until(end_s))  # what other threads have published meanwhile
+        self.flush(timeout_s=left_until(end_s))  # what other threads have published meanwhile is told as well
 
     def _leave(self) -> None:
         self._bar()
