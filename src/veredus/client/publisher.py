@@ -363,7 +363,10 @@ class AsyncPublisher(PublishingEnd):
         self._channel.check_token()
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
+        """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises.
+
+        Where this is cancelled, it closes nothing: close it again.
+        """
         if self._is_closed or self._is_over():
             return
         check_seconds("timeout_s", timeout_s)
@@ -375,9 +378,13 @@ class AsyncPublisher(PublishingEnd):
                 await self.flush(timeout_s=timeout_s)
             self._bar()
             await self.flush(timeout_s=left_until(end_s))  # what other tasks have published meanwhile is told as well
+        except BaseException as error:
+            self._is_closed = isinstance(error, VeredusError)
+            raise
         finally:
-            self._bar()
-            self._leave_channel()
+            if self._is_closed:
+                self._bar()
+                self._leave_channel()
 
     async def __aenter__(self) -> Self:
         return self

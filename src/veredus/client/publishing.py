@@ -264,8 +264,7 @@ class SourceChannel:
 
     def fail(self, error: VeredusError) -> None:
         """This source is over: whoever waits, or publishes, hears why."""
-        if self.intake.failure is None:
-            self.intake.failure = error
+        self.intake.failure = self.intake.failure or error
         self.bar(error)
         self._connection.losses.keep(self, self.unnamed(), self.intake.failure)
         self._handle(Stopped())
@@ -489,7 +488,8 @@ class SourceChannel:
     def _in_doubt(self, message: str, **details: object) -> VeredusError:
         failure = self.intake.failure
         if failure is not None:
-            self._connection.losses.drop(self)  # whoever waits is told
+            if details.get("number", self.intake.number) == self.intake.number:
+                self._connection.losses.drop(self)  # whoever waits is told of all
             return failure.again()
         code, reason = ("in-doubt", "") if self.delay is None else (self.delay.code, f": {self.delay.message}")
         return Unavailable(code, message + reason, **details)
