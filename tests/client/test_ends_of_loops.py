@@ -1,11 +1,13 @@
 """What hangs on a loop that is closed, stopped, or run by nobody is sent at the end of the program, or named there."""
 
 import sys
+import time
 
 import pytest
 
+from tests.client.cutter import Cutter
 from tests.client.without_a_node import named_in, told_without_a_node
-from tests.processes import ended
+from tests.processes import Child, ended
 from veredus.client.embedded import Embedded
 
 LIFE_S = 15.0
@@ -202,3 +204,68 @@ def test_what_a_task_goes_on_settling_behind_the_end_is_refused(node: Embedded, 
         publisher.publish_many(["k"] * 500_000, [b""] * 500_000)
     done = ended([sys.executable, "-c", SETTLES_ON, node.served.address, stream], life_s=LIFE_S)
     assert (done.returncode, done.stdout, done.stderr) == (0, "True ['closed']\n", "")
+
+
+def come_back(_: Child, cutter: Cutter) -> None:
+    time.sleep(1.0)
+    cutter.is_open = True
+
+
+ENDS_THEN = """
+import asyncio, sys, threading, veredus
+is_ready, has_published = threading.Event(), threading.Event()
+
+async def main():
+    global loop, may_go_on
+    loop, may_go_on = asyncio.get_running_loop(), asyncio.Event()
+    publisher = await (await veredus.connect_async(sys.argv[1])).publisher(sys.argv[2], source="a")
+    print("ready", flush=True)
+    is_ready.set()
+    await may_go_on.wait()
+    try:
+        while True:
+            await publisher.publish("k", b"x")
+            has_published.set()
+            await asyncio.sleep(0.001)
+    except veredus.VeredusError:
+        print(publisher.number, flush=True)
+
+threading.Thread(target=asyncio.run, args=(main(),), daemon=True).start()
+is_ready.wait()
+sys.stdin.readline()
+loop.call_soon_threadsafe(may_go_on.set)
+has_published.wait()
+"""
+
+
+def test_what_is_pending_in_a_loop_that_ends_as_it_is_refused_more_is_sent(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    said, told = told_without_a_node(node, ENDS_THEN, stream, then=come_back)
+    assert told == ""
+    assert node.streams.show(stream)["head"] == int(said) > 0
+
+
+RUN_TO_ITS_END = """
+import asyncio, sys, veredus
+
+async def main():
+    node = await veredus.connect_async(sys.argv[1])
+    publisher = await node.publisher(sys.argv[2], source="a")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    await publisher.publish_many(["k"] * 1000, [b""] * 1000)
+
+{runs}
+"""
+
+
+@pytest.mark.parametrize(
+    "runs", ["asyncio.run(main())", "import uvloop; uvloop.run(main())"], ids=["asyncio", "uvloop"]
+)
+def test_a_loop_that_ends_while_its_node_is_gone_for_a_moment_sends_what_is_pending(
+    node: Embedded, stream: str, runs: str
+) -> None:
+    node.streams.create(stream)
+    _, told = told_without_a_node(node, RUN_TO_ITS_END.replace("{runs}", runs), stream, then=come_back)
+    assert told == ""
+    assert node.streams.show(stream)["head"] == 1000

@@ -150,6 +150,10 @@ def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
             end_s = time.monotonic() + patience.left_s + _LATE_S
             while not begun.wait(_LOOK_S) and time.monotonic() < end_s:
                 _handle_heard()
+            # A loop that cancels all its tasks is about to end, and connections finish by themselves there.
+            while begun.has_failed and loop.is_running() and not _interrupts and time.monotonic() < end_s:
+                time.sleep(_LOOK_S)
+                _handle_heard()
         elif not loop.is_closed():
             _finish_here(lambda work: loop.run_until_complete(work()), mine, is_shared=False)
 
