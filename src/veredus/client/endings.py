@@ -114,6 +114,8 @@ def _end() -> None:
     thread = known_loop()
     # What other threads publish from now on is refused: it would be sent, and named as well.
     is_parked = thread is not None and thread.park()
+    if late is not None:
+        late.wait_free()
     _handle_heard()
     mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
     for connection in connections.copy():

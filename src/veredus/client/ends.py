@@ -89,14 +89,20 @@ class Publisher(PublishingEnd, Blocking):
         self._intake.wake = self._wake
 
     def _confirm(self, number: int) -> None:
-        finish(self._thread, self._channel)
+        with suppress(Misuse):  # it has its number: the thread that ends the program sends it
+            finish(self._thread, self._channel)
         if number > self._channel.taken_number:
             raise self._channel.not_taken(number)
 
     def _wake(self) -> None:
         call, pump = self._thread.loop.call_soon_threadsafe, self._channel.pump
         if self._thread.is_parked:
-            self._thread.call(pump)
+            try:
+                self._thread.call(pump)
+            except Misuse:
+                if not is_over():
+                    raise
+                # What was published has its number: the thread that ends the program sends it.
         elif self._intake.is_idle:
             self._intake.is_idle = False
             call(pump)
