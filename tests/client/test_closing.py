@@ -94,6 +94,58 @@ def test_an_exception_that_ends_a_block_says_what_is_not_published(node: Embedde
         assert note.startswith("veredus, at the end of the `with` block: ")
 
 
+async def _cancel_the_close_of_a_publisher(cutter: Cutter, stream: str, comes_back: bool) -> None:
+    far = await veredus.connect_async(cutter.address)
+    publisher = await far.publisher(stream, source="a")
+    cutter.is_open = False
+    cutter.cut()
+    await publisher.publish_many(["k"] * 3, [b""] * 3)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await publisher.close()
+    cutter.is_open = comes_back
+    if comes_back:
+        await publisher.close()
+        await far.close()
+    else:
+        with pytest.raises(veredus.Unavailable, match=r"not confirmed 3 publications \("):
+            await far.close()
+
+
+@pytest.mark.parametrize("comes_back", [True, False])
+def test_a_close_that_is_cancelled_lets_go_of_nothing(
+    node: Embedded, stream: str, comes_back: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veredus.client.pending.FINISH_TIMEOUT_S", 0.3)
+    node.streams.create(stream)
+    with Cutter(node.served.address) as cutter:
+        asyncio.run(_cancel_the_close_of_a_publisher(cutter, stream, comes_back))
+    assert node.streams.show(stream)["head"] == (3 if comes_back else 0)
+
+
+async def _cancel_the_close_of_a_subscription(cutter: Cutter, stream: str) -> None:
+    far = await veredus.connect_async(cutter.address)
+    subscription = await far.subscribe(stream, subscriber="s")
+    async for got in subscription:
+        cutter.is_open = False
+        cutter.cut()
+        subscription.settle(got)
+        break
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.1):
+            await subscription.close()
+    with pytest.raises(veredus.Unavailable, match=r"not confirmed settlements \("):
+        await far.close()
+
+
+def test_nor_does_that_of_a_subscription(node: Embedded, stream: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("veredus.client.pending.FINISH_TIMEOUT_S", 0.3)
+    with node.publisher(stream) as publisher:
+        publisher.publish("k", b"")
+    with Cutter(node.served.address) as cutter:
+        asyncio.run(_cancel_the_close_of_a_subscription(cutter, stream))
+
+
 @pytest.mark.parametrize("is_own", [True, False])
 def test_who_is_interrupted_while_a_node_closes_is_told_of_what_is_in_doubt_by_the_next_close(
     monkeypatch: pytest.MonkeyPatch, is_own: bool

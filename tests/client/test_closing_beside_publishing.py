@@ -7,7 +7,8 @@ import threading
 import pytest
 
 import veredus
-from tests.client.without_a_node import told_without_a_node
+from tests.client.cutter import Cutter
+from tests.client.without_a_node import cut_off, told_without_a_node
 from tests.processes import beside
 from veredus.client.embedded import Embedded
 
@@ -33,27 +34,79 @@ class Publishing:
 
 @pytest.mark.parametrize("turn", range(5))
 @pytest.mark.parametrize("closes", ["publisher", "node"])
-def test_what_was_published_while_another_thread_closed_is_in_the_stream_or_named(
-    node: Embedded, stream: str, closes: str, turn: int, monkeypatch: pytest.MonkeyPatch
+def test_what_was_published_while_another_thread_closed_is_in_the_stream(
+    node: Embedded, stream: str, closes: str, turn: int
 ) -> None:
-    monkeypatch.setattr("veredus.client.pending.FINISH_TIMEOUT_S", 0.3)
     node.streams.create(stream)
     far = veredus.connect(node.served.address)
     publishing = Publishing(far.publisher(stream, source="a", outbox_size_max=1 << 20))
-    named = 0
     with beside(publishing.run):
         publishing.has_begun.wait(10)
-        try:
-            (publishing.publisher if closes == "publisher" else far).close()
-        except veredus.Unavailable as error:
-            named = int(re.findall(r"not confirmed ([\d,]+) publication", error.message)[0].replace(",", ""))
+        (publishing.publisher if closes == "publisher" else far).close()
     far.close()
     assert publishing.code == "closed"
-    assert node.streams.show(stream)["head"] + named >= publishing.numbers[-1] > 100
-    assert publishing.publisher.taken_number + named == publishing.numbers[-1]
+    assert node.streams.show(stream)["head"] == publishing.numbers[-1] > 100
+    assert publishing.publisher.taken_number == publishing.numbers[-1]
 
 
-async def _close_beside_a_task(address: str, stream: str) -> int:
+@pytest.mark.parametrize("closes", ["close", "leave"])
+def test_who_closes_in_vain_is_told_of_all_that_was_published_meanwhile(
+    node: Embedded, stream: str, closes: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("veredus.client.ends.ABORT_TIMEOUT_S", 0.3)
+    with Cutter(node.served.address) as cutter:
+        far = veredus.connect(cutter.address)
+        publishing = Publishing(far.publisher(stream, source="a"))
+        with beside(publishing.run):
+            publishing.has_begun.wait(10)
+            cut_off(cutter)
+            told = _told_by(publishing.publisher, closes)
+        assert publishing.code == "closed"
+        taken, last = publishing.publisher.taken_number, publishing.numbers[-1]
+        assert told == f"{taken + 1} to {last}"
+        far.close()
+
+
+def _told_by(publisher: veredus.Publisher, closes: str) -> str:
+    """Which numbers are in doubt."""
+    if closes == "close":
+        with pytest.raises(veredus.Unavailable) as caught:
+            publisher.close(timeout_s=0.3)
+        told = caught.value.message
+    else:
+        with pytest.raises(ValueError, match="its own") as ended, publisher:
+            raise ValueError("its own")
+        (told,) = ended.value.__notes__
+    return re.findall(r"numbers (\d+ to \d+) are in doubt", told)[0]
+
+
+async def _close_in_vain_beside_a_task(cutter: Cutter, stream: str) -> tuple[str, str]:
+    far = await veredus.connect_async(cutter.address)
+    publisher = await far.publisher(stream, source="a")
+
+    async def publish() -> None:
+        while True:
+            publisher.publish_nowait("k", b"")
+            await asyncio.sleep(0)
+
+    publishing = asyncio.ensure_future(publish())
+    await asyncio.sleep(0.05)
+    cut_off(cutter)
+    with pytest.raises(veredus.Unavailable) as caught:
+        await publisher.close(timeout_s=0.3)
+    with pytest.raises(veredus.Misuse, match="closed"):
+        await publishing
+    await far.close()
+    return caught.value.message, f"numbers {publisher.taken_number + 1} to {publisher.number} are in doubt"
+
+
+def test_so_is_who_closes_in_vain_beside_a_task(node: Embedded, stream: str) -> None:
+    with Cutter(node.served.address) as cutter:
+        told, wanted = asyncio.run(_close_in_vain_beside_a_task(cutter, stream))
+    assert told.startswith(wanted)
+
+
+async def _close_beside_a_task(address: str, stream: str, closes: str) -> int:
     async with veredus.connect_async(address) as far:
         publisher = await far.publisher(stream, source="a")
         number = 0
@@ -66,14 +119,16 @@ async def _close_beside_a_task(address: str, stream: str) -> int:
 
         publishing = asyncio.ensure_future(publish())
         await asyncio.sleep(0.05)
-        await publisher.close()
+        await (publisher if closes == "publisher" else far).close()
         with pytest.raises(veredus.Misuse, match="closed"):
             await publishing
     return number
 
 
-def test_so_is_what_another_task_published(node: Embedded, stream: str) -> None:
-    assert 0 < asyncio.run(_close_beside_a_task(node.served.address, stream)) == node.streams.show(stream)["head"]
+@pytest.mark.parametrize("closes", ["publisher", "node"])
+def test_so_is_what_another_task_published(node: Embedded, stream: str, closes: str) -> None:
+    number = asyncio.run(_close_beside_a_task(node.served.address, stream, closes))
+    assert 0 < number == node.streams.show(stream)["head"]
 
 
 BEHIND = """

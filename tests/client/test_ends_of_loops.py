@@ -1,11 +1,13 @@
 """What hangs on a loop that is closed, stopped, or run by nobody is sent at the end of the program, or named there."""
 
 import sys
+import time
 
 import pytest
 
+from tests.client.cutter import Cutter
 from tests.client.without_a_node import named_in, told_without_a_node
-from tests.processes import ended
+from tests.processes import Child, ended
 from veredus.client.embedded import Embedded
 
 LIFE_S = 15.0
@@ -123,33 +125,147 @@ import atexit, time
 
 @atexit.register
 def goodbye():
-    time.sleep(0.3)
-    print(numbers[-1] - node_has_confirmed(), {str(error) for error in errors})
+    is_in_time = time.monotonic() - ended_s < 3.0
+    time.sleep(0.1) if loop.is_running() else loop.run_until_complete(asyncio.sleep(0.1))
+    print(is_in_time, max(numbers) - publisher.taken_number, {str(error) for error in errors})
 
 import asyncio, sys, threading, veredus
-loop, numbers, errors = asyncio.new_event_loop(), [0], []
+loop, numbers, errors, tasks = asyncio.new_event_loop(), [0], [], []
+
+async def go_on():
+    while True:
+        for _ in range(10):
+            try:
+                numbers.append(await publisher.publish("k", b"x"))
+            except veredus.VeredusError as error:
+                errors.append(error)
+                return
+        await asyncio.sleep(0.001)
 
 async def main():
     global publisher
     publisher = await (await veredus.connect_async(sys.argv[1])).publisher(sys.argv[2], source="a")
-    while True:
-        try:
-            numbers.append(publisher.publish_nowait("k", b"x"))
-        except veredus.VeredusError as error:
-            errors.append(error)
-        await asyncio.sleep(0.001)
+    tasks.extend(asyncio.ensure_future(go_on()) for _ in range(2))
+    await asyncio.sleep(0.1)
 
-def node_has_confirmed():
-    return publisher.taken_number
-
-threading.Thread(target=lambda: loop.run_until_complete(main()), daemon=True).start()
-while len(numbers) < 50:
-    time.sleep(0.01)
+{runs}
+ended_s = time.monotonic()
+"""
+IN_A_DAEMON = """
+threading.Thread(target=loop.run_forever, daemon=True).start()
+asyncio.run_coroutine_threadsafe(main(), loop).result()
 """
 
 
-def test_what_a_daemon_thread_goes_on_publishing_behind_the_end_is_refused(node: Embedded, stream: str) -> None:
-    done = ended([sys.executable, "-c", GOES_ON, node.served.address, stream], life_s=LIFE_S)
-    lost, errors = done.stdout.split(maxsplit=1)
-    assert (done.returncode, errors) == (0, "{'the program has come to its end, and this was closed [closed]'}\n")
-    assert (f"not confirmed {lost} publication" in done.stderr) == (lost != "0")  # just as it was closed
+@pytest.mark.parametrize("runs", [IN_A_DAEMON, "loop.run_until_complete(main())"], ids=["daemon", "nobody"])
+def test_what_tasks_go_on_publishing_behind_the_end_is_refused_and_all_before_it_is_sent(
+    node: Embedded, stream: str, runs: str
+) -> None:
+    done = ended([sys.executable, "-c", GOES_ON.replace("{runs}", runs), node.served.address, stream], life_s=LIFE_S)
+    said = "True 0 {'the program has come to its end, and this was closed [closed]'}\n"
+    assert (done.returncode, done.stdout, done.stderr) == (0, said, "")
+
+
+SETTLES_ON = """
+import atexit, time
+
+@atexit.register
+def goodbye():
+    print(time.monotonic() - ended_s < 3.0, errors)
+
+import asyncio, sys, threading, veredus
+loop, errors = asyncio.new_event_loop(), []
+
+async def main():
+    global task
+    node = await veredus.connect_async(sys.argv[1])
+    subscription = await node.subscribe(sys.argv[2], subscriber="s")
+    begun = asyncio.Event()
+    task = asyncio.ensure_future(settle(subscription, begun))
+    await begun.wait()
+
+async def settle(subscription, begun):
+    try:
+        async for publication in subscription:
+            subscription.settle(publication)
+            begun.set()
+            await asyncio.sleep(0)
+    except veredus.VeredusError as error:
+        errors.append(error.code)
+
+threading.Thread(target=loop.run_forever, daemon=True).start()
+asyncio.run_coroutine_threadsafe(main(), loop).result()
+ended_s = time.monotonic()
+"""
+
+
+def test_what_a_task_goes_on_settling_behind_the_end_is_refused(node: Embedded, stream: str) -> None:
+    with node.publisher(stream) as publisher:
+        publisher.publish_many(["k"] * 500_000, [b""] * 500_000)
+    done = ended([sys.executable, "-c", SETTLES_ON, node.served.address, stream], life_s=LIFE_S)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True ['closed']\n", "")
+
+
+def come_back(_: Child, cutter: Cutter) -> None:
+    time.sleep(1.0)
+    cutter.is_open = True
+
+
+ENDS_THEN = """
+import asyncio, sys, threading, veredus
+is_ready, has_published = threading.Event(), threading.Event()
+
+async def main():
+    global loop, may_go_on
+    loop, may_go_on = asyncio.get_running_loop(), asyncio.Event()
+    publisher = await (await veredus.connect_async(sys.argv[1])).publisher(sys.argv[2], source="a")
+    print("ready", flush=True)
+    is_ready.set()
+    await may_go_on.wait()
+    try:
+        while True:
+            await publisher.publish("k", b"x")
+            has_published.set()
+            await asyncio.sleep(0.001)
+    except veredus.VeredusError:
+        print(publisher.number, flush=True)
+
+threading.Thread(target=asyncio.run, args=(main(),), daemon=True).start()
+is_ready.wait()
+sys.stdin.readline()
+loop.call_soon_threadsafe(may_go_on.set)
+has_published.wait()
+"""
+
+
+def test_what_is_pending_in_a_loop_that_ends_as_it_is_refused_more_is_sent(node: Embedded, stream: str) -> None:
+    node.streams.create(stream)
+    said, told = told_without_a_node(node, ENDS_THEN, stream, then=come_back)
+    assert told == ""
+    assert node.streams.show(stream)["head"] == int(said) > 0
+
+
+RUN_TO_ITS_END = """
+import asyncio, sys, veredus
+
+async def main():
+    node = await veredus.connect_async(sys.argv[1])
+    publisher = await node.publisher(sys.argv[2], source="a")
+    print("ready", flush=True)
+    sys.stdin.readline()
+    await publisher.publish_many(["k"] * 1000, [b""] * 1000)
+
+{runs}
+"""
+
+
+@pytest.mark.parametrize(
+    "runs", ["asyncio.run(main())", "import uvloop; uvloop.run(main())"], ids=["asyncio", "uvloop"]
+)
+def test_a_loop_that_ends_while_its_node_is_gone_for_a_moment_sends_what_is_pending(
+    node: Embedded, stream: str, runs: str
+) -> None:
+    node.streams.create(stream)
+    _, told = told_without_a_node(node, RUN_TO_ITS_END.replace("{runs}", runs), stream, then=come_back)
+    assert told == ""
+    assert node.streams.show(stream)["head"] == 1000

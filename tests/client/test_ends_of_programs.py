@@ -208,6 +208,39 @@ threading.Thread(target=publish, daemon=True).start()
 """
 
 
+MANY_GO_ON = """
+import atexit
+
+@atexit.register
+def goodbye():
+    print(publisher.number - max(numbers))
+
+import sys, threading, time, veredus
+numbers = [0] * 40
+
+def go_on(place):
+    try:
+        while True:
+            numbers[place] = publisher.publish("k", b"x")
+    except veredus.Unavailable as error:
+        numbers[place] = error.details["number"]
+    except veredus.Misuse:
+        pass
+
+publisher = veredus.connect(sys.argv[1]).publisher(sys.argv[2], source="a")
+for place in range(40):
+    threading.Thread(target=go_on, args=(place,), daemon=True).start()
+time.sleep(0.1)
+"""
+
+
+@pytest.mark.parametrize("turn", range(3))
+def test_what_is_refused_as_the_program_ends_is_not_published(node: Embedded, stream: str, turn: int) -> None:
+    node.streams.create(stream)
+    done = ended([sys.executable, "-c", MANY_GO_ON, node.served.address, stream])
+    assert (done.returncode, done.stdout, done.stderr) == (0, "0\n", "")
+
+
 A_HANDLER_PUBLISHES = """
 import os, signal, sys
 import veredus

@@ -247,6 +247,16 @@ def test_who_waits_for_what_is_lost_is_told_and_nobody_is_told_again(node: Embed
             publisher.wait(3, timeout_s=10)
 
 
+def test_who_waits_for_a_part_of_it_is_told_of_no_more_and_who_closes_is(node: Embedded, stream: str) -> None:
+    far = veredus.connect(node.served.address)
+    publisher = far.publisher(stream, source="a", resume="token")
+    publisher.publish_many(["k"] * 3, [b""] * 3)
+    with node.publisher(stream, source="a"), pytest.raises(veredus.Fenced):
+        publisher.wait(2, timeout_s=10)
+    with pytest.raises(veredus.Unavailable, match=r"3 publications \(.*fenced"):
+        far.close()
+
+
 def test_who_closes_a_connection_that_was_refused_is_told_what_is_lost(node: Embedded, stream: str) -> None:
     with Cutter(node.served.address) as cutter:
         far = veredus.connect(cutter.address)

@@ -85,6 +85,9 @@ class Attachment(Pending, Protocol):
     def fail(self, error: VeredusError) -> None:
         """The connection is over, and so is this."""
 
+    def bar(self, error: VeredusError) -> None:
+        """Refuse with this whatever would have to be finished as well; in any thread."""
+
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
 
@@ -133,19 +136,20 @@ class Connection:
         """Whether it leads to a node of this process, which ends with it."""
         self.tell_link: Callable[[bool], object] = lambda _: None
         """Hears whenever a link is open, and whenever one that was is lost; in the loop."""
-        self._loop = asyncio.get_running_loop()
+        self.loop = asyncio.get_running_loop()
         self._link: ClientLink | None = None
         self._socket: NodeSocket | None = None
         self._outcome = Outcome()
         self._channels: dict[int, Attachment] = {}
         self._attachments: dict[int, Attachment] = {}
         self._requests = Requests(self._ask_link, self.describe)
-        self._opened: asyncio.Future[None] = self._loop.create_future()
+        self._opened: asyncio.Future[None] = self.loop.create_future()
         self._keeper: asyncio.Task[None] | None = None
         self._reason = "the connection was not accepted in time"
         self._sends: list[Octets] = []
         self._is_send_scheduled = False
         self.losses = Losses()
+        self._closed: VeredusError | None = None  # why nothing new may hang here, while what is pending may be sent
 
     # ── open, close ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -153,7 +157,7 @@ class Connection:
         """Wait for the first link. Raises `Unavailable("unreachable")` in time, or what the node refused with."""
         let_go_of_lost()
         connections.add(self)
-        self._keeper = self._loop.create_task(self._keep_to_the_end())
+        self._keeper = self.loop.create_task(self._keep_to_the_end())
         try:
             async with asyncio.timeout(self.settings.timeout_s):
                 await asyncio.shield(self._opened)
@@ -176,6 +180,12 @@ class Connection:
             self.handle(LeaveRequested())
         self._end(self.failure)
 
+    def bar(self, error: VeredusError) -> None:
+        """Take nothing new, while what is pending is sent: it would never end; in any thread."""
+        self._closed = error
+        for attachment in list(self._attachments.values()):
+            attachment.bar(error)
+
     async def finish(self) -> None:
         """Send what is pending, and wait for it while there is patience."""
         await finished(lambda: [each for each in list(self._attachments.values()) if each.finish()])
@@ -184,12 +194,7 @@ class Connection:
         """Raise `Misuse("other-loop")` in any loop but this connection's own, and in a thread that runs none: nobody
         would be woken there.
         """
-        check_loop(self._loop, "this", "connect")
-
-    @property
-    def loop(self) -> asyncio.AbstractEventLoop:
-        """The loop in which it lives."""
-        return self._loop
+        check_loop(self.loop, "this", "connect")
 
     def say_lost(self, why: str) -> None:
         """Say what the node has not confirmed, each loss once, where nobody can finish this any more; in any thread."""
@@ -206,13 +211,23 @@ class Connection:
         except asyncio.CancelledError:
             if self.failure is None:
                 # Nobody has closed this: the loop is about to end, and waits for its tasks.
-                await self.finish()
+                keeper = self.loop.create_task(self._keep_on())
+                try:
+                    await self.finish()
+                finally:
+                    keeper.cancel()
+                    await asyncio.gather(keeper, return_exceptions=True)
                 self.say_lost("the program ends")
             raise
         except Exception as error:  # noqa: BLE001  # it is said, whatever it is
             # Nobody makes another link now: whoever waits is told.
             self._end(Unavailable("link-lost", f"this client cannot go on: {error!r}"))
-            self._loop.call_exception_handler({"message": "no further link is made", "exception": error})
+            self.loop.call_exception_handler({"message": "no further link is made", "exception": error})
+
+    async def _keep_on(self) -> None:
+        if self._socket is not None:
+            await self._outcome.ended.wait()
+        await self._keep()
 
     def _end(self, error: VeredusError) -> None:
         self.failure = error
@@ -333,7 +348,7 @@ class Connection:
             raise
         if self._sends and not self._is_send_scheduled:
             self._is_send_scheduled = True
-            self._loop.call_soon(self._flush)
+            self.loop.call_soon(self._flush)
 
     def break_link(self, reason: str) -> None:
         """End the link, and begin anew."""
@@ -420,8 +435,8 @@ class Connection:
 
     def attach(self, attachment: Attachment) -> None:
         """Let an attachment hang here; it begins when there is a link. Raises what ended the connection."""
-        if self.failure is not None:
-            raise self.failure.again()
+        if (failure := self.failure or self._closed) is not None:
+            raise failure.again()
         if self.is_open:
             attachment.begin()
         self._attachments[id(attachment)] = attachment
@@ -452,7 +467,7 @@ class Connection:
 
     def call_later(self, delay_s: float, then: Callable[[], None]) -> asyncio.TimerHandle:
         """Call `then` in a while."""
-        return self._loop.call_later(delay_s, then)
+        return self.loop.call_later(delay_s, then)
 
     # ── requests ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -464,8 +479,7 @@ class Connection:
         return await self._requests.ask(verb, arguments, self.settings.timeout_s)
 
     def _ask_link(self, request: m.Request) -> bool:
-        is_open = self.is_open
-        if is_open:
+        if is_open := self.is_open:
             self.handle(MessageRequested(0, request))
         return is_open
 

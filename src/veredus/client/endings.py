@@ -114,6 +114,8 @@ def _end() -> None:
     thread = known_loop()
     # What other threads publish from now on is refused: it would be sent, and named as well.
     is_parked = thread is not None and thread.park()
+    if late is not None:
+        late.wait_free()
     _handle_heard()
     mine: dict[asyncio.AbstractEventLoop, list[Connection]] = {}
     for connection in connections.copy():
@@ -140,13 +142,19 @@ act_last(_end)
 
 
 def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
-    """Finish what hangs on these connections of one of the program's own loops."""
+    """Finish what hangs on these connections of one of the program's own loops, whose tasks go on meanwhile."""
+    for connection in mine:
+        connection.bar(_closed_at_end())
     with suppress(RuntimeError):  # another thread has closed it meanwhile, or begun to run it
         if loop.is_running():
             begun = Begun(loop, partial(_finish_all, mine))
             loop.call_soon_threadsafe(begun.start)
             end_s = time.monotonic() + patience.left_s + _LATE_S
             while not begun.wait(_LOOK_S) and time.monotonic() < end_s:
+                _handle_heard()
+            # A loop that cancels all its tasks is about to end, and connections finish by themselves there.
+            while begun.has_failed and loop.is_running() and not _interrupts and time.monotonic() < end_s:
+                time.sleep(_LOOK_S)
                 _handle_heard()
         elif not loop.is_closed():
             _finish_here(lambda work: loop.run_until_complete(work()), mine, is_shared=False)
@@ -184,5 +192,9 @@ async def _closed(mine: list[Connection], finishing: Finishing, is_shared: bool)
         each.cancel()
     for connection in mine:
         if connection.is_inside or not is_shared:
-            await connection.close(Misuse("closed", "the program has come to its end, and this was closed"))
+            await connection.close(_closed_at_end())
     return set()
+
+
+def _closed_at_end() -> Misuse:
+    return Misuse("closed", "the program has come to its end, and this was closed")

@@ -8,12 +8,13 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from itertools import chain, islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from veredus.kernel.errors import Misuse, VeredusError
+from veredus.kernel.errors import Misuse, Unavailable, VeredusError
 from veredus.kernel.last import is_over
 from veredus.kernel.lazily import import_numpy
 from veredus.kernel.octets import Octets
@@ -88,14 +89,20 @@ class Publisher(PublishingEnd, Blocking):
         self._intake.wake = self._wake
 
     def _confirm(self, number: int) -> None:
-        finish(self._thread, self._channel)
+        with suppress(Misuse):  # it has its number: the thread that ends the program sends it
+            finish(self._thread, self._channel)
         if number > self._channel.taken_number:
             raise self._channel.not_taken(number)
 
     def _wake(self) -> None:
         call, pump = self._thread.loop.call_soon_threadsafe, self._channel.pump
         if self._thread.is_parked:
-            self._thread.call(pump)
+            try:
+                self._thread.call(pump)
+            except Misuse:
+                if not is_over():
+                    raise
+                # What was published has its number: the thread that ends the program sends it.
         elif self._intake.is_idle:
             self._intake.is_idle = False
             call(pump)
@@ -222,9 +229,10 @@ class Publisher(PublishingEnd, Blocking):
 
     def _flush_all(self, timeout_s: float) -> None:
         end_s = end_of(timeout_s)
-        self.flush(timeout_s=timeout_s)
+        with suppress(Unavailable):
+            self.flush(timeout_s=timeout_s)
         self._bar()
-        self.flush(timeout_s=left_until(end_s))  # what other threads have published meanwhile
+        self.flush(timeout_s=left_until(end_s))  # what other threads have published meanwhile is told as well
 
     def _leave(self) -> None:
         self._bar()

@@ -137,6 +137,7 @@ class AsyncNode:
         connection.check_loop()
         try:
             if connection.failure is None:
+                connection.bar(Misuse("closed", "this connection was closed"))
                 await connection.finish()
         except asyncio.CancelledError:
             # Who waited for it hears nothing more, as when Ctrl-C ends a program.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from math import inf
@@ -146,12 +147,8 @@ class PublishingEnd:
         return failure is not None and failure.code in ("closed", "forked")
 
     def _bar(self) -> None:
-        """Take no more publications: this publisher is being closed. What other threads are publishing gets its number
-        before this returns.
-        """
-        self._intake.closed = Misuse("closed", "this publisher was closed")
-        self._intake.bar()
-        self._intake.wait_free()
+        """Take no more publications: this publisher is being closed."""
+        self._channel.bar(Misuse("closed", "this publisher was closed"))
 
     def _leave_channel(self) -> None:
         """Nothing hangs on this any more, in the loop."""
@@ -366,7 +363,10 @@ class AsyncPublisher(PublishingEnd):
         self._channel.check_token()
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises."""
+        """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises.
+
+        Where this is cancelled, it closes nothing: close it again.
+        """
         if self._is_closed or self._is_over():
             return
         check_seconds("timeout_s", timeout_s)
@@ -374,12 +374,17 @@ class AsyncPublisher(PublishingEnd):
         self._is_closed = True
         end_s = end_of(timeout_s)
         try:
-            await self.flush(timeout_s=timeout_s)
+            with suppress(Unavailable):
+                await self.flush(timeout_s=timeout_s)
             self._bar()
-            await self.flush(timeout_s=left_until(end_s))  # what other tasks have published meanwhile
+            await self.flush(timeout_s=left_until(end_s))  # what other tasks have published meanwhile is told as well
+        except BaseException as error:
+            self._is_closed = isinstance(error, VeredusError)
+            raise
         finally:
-            self._bar()
-            self._leave_channel()
+            if self._is_closed:
+                self._bar()
+                self._leave_channel()
 
     async def __aenter__(self) -> Self:
         return self

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
+from operator import attrgetter
 from typing import NamedTuple, TypeAlias
 
 from veredus.delivery.batch import BatchLimits
@@ -264,10 +265,8 @@ class SourceChannel:
 
     def fail(self, error: VeredusError) -> None:
         """This source is over: whoever waits, or publishes, hears why."""
-        if self.intake.failure is None:
-            self.intake.failure = error
-        self.intake.bar()
-        self.intake.wait_free()
+        self.intake.failure = self.intake.failure or error
+        self.bar(error)
         self._connection.losses.keep(self, self.unnamed(), self.intake.failure)
         self._handle(Stopped())
         self.detach()
@@ -277,6 +276,12 @@ class SourceChannel:
             tell()
         self._tokens.tell_all()
         self._tell_room()
+
+    def bar(self, error: VeredusError) -> None:
+        """Take no more publications. What is being published gets its number before this returns; in any thread."""
+        self.intake.closed = error
+        self.intake.bar()
+        self.intake.wait_free()
 
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
@@ -463,7 +468,7 @@ class SourceChannel:
         if number > self.taken_number:
             raise self.not_taken(number)
         receipts = self._receipts
-        index = bisect_left(receipts, number, key=_last_number_of)
+        index = bisect_left(receipts, number, key=attrgetter("last_number"))
         if index < len(receipts) and receipts[index].first_number <= number:
             found = receipts[index]
             sequence = found.first_sequence + number - found.first_number if found.first_sequence else None
@@ -484,14 +489,11 @@ class SourceChannel:
     def _in_doubt(self, message: str, **details: object) -> VeredusError:
         failure = self.intake.failure
         if failure is not None:
-            self._connection.losses.drop(self)  # whoever waits is told
+            if details.get("number", self.intake.number) == self.intake.number:
+                self._connection.losses.drop(self)  # whoever waits is told of all
             return failure.again()
         code, reason = ("in-doubt", "") if self.delay is None else (self.delay.code, f": {self.delay.message}")
         return Unavailable(code, message + reason, **details)
-
-
-def _last_number_of(settled: Settle) -> int:
-    return settled.last_number
 
 
 def new_incarnation() -> bytes:

@@ -133,6 +133,9 @@ class RunChannel:
             if not answer.done():
                 answer.set_exception(error.again())
 
+    def bar(self, error: VeredusError) -> None:
+        """Nothing: whoever asks something of a run waits for the answer."""
+
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
         self.failure = error

@@ -227,14 +227,19 @@ class AsyncSubscription:
         return await self._feed.change_filter(filter_of(keys, where) or Filter())
 
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
-        """Wait for the settlements, then close; the cursor of a durable subscription stays."""
+        """Wait for the settlements, then close; the cursor of a durable subscription stays.
+
+        Where this is cancelled, it closes nothing: close it again.
+        """
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
         try:
             if self.channel.wanted.is_durable and not self.channel.is_left:
                 await self.wait_settled(timeout_s=timeout_s)
-        finally:
+        except VeredusError:
             self.channel.leave()
+            raise
+        self.channel.leave()
 
     async def __aenter__(self) -> Self:
         return self

@@ -298,6 +298,10 @@ class SubscriptionChannel:
         self.fail(Misuse("closed", "this subscription was closed"))
         self._connection.losses.drop(self)
 
+    def bar(self, error: VeredusError) -> None:
+        """Nothing more is handed out, or can be settled; in any thread."""
+        self.tell_over(error)
+
     def forbid(self, error: VeredusError) -> None:
         """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
         self.failure = error
