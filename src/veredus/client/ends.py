@@ -21,6 +21,7 @@ from veredus.kernel.octets import Octets
 from veredus.matching.wanted import Filter
 
 from .arguments import check_seconds, filter_of
+from .attaching import SourceAttaching, StageAttaching
 from .causes import tell_with
 from .closing import Leaving
 from .connection import Connection
@@ -33,7 +34,7 @@ from .other_library import Blocking
 from .pending import in_time, limited
 from .publication import Batch, Publication
 from .publisher import ABORT_TIMEOUT_S, CLOSE_TIMEOUT_S, PublisherSettings, PublishingEnd
-from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching
+from .publishing import Receipt, SourceChannel
 from .subscribing import Settleable, SubscriptionChannel
 from .times import end_of, left_until
 from .turns import TurnTakenError

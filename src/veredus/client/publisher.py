@@ -19,13 +19,14 @@ from veredus.kernel.lazily import import_numpy
 from veredus.kernel.octets import Octets
 
 from .arguments import check_choice, check_name, check_seconds, check_whole
+from .attaching import SourceAttaching, StageAttaching, new_incarnation
 from .causes import tell_with
 from .connection import Connection
 from .given import POLICIES, Attributes, EventTime, Policy
 from .intake import Intake
 from .loops import refuse_pickling
 from .pending import in_time
-from .publishing import Receipt, SourceAttaching, SourceChannel, StageAttaching, new_incarnation
+from .publishing import Receipt, SourceChannel
 from .times import end_of, left_until
 
 if TYPE_CHECKING:

@@ -9,11 +9,9 @@ It attaches again, under its epoch, whenever there is a link; it never does so a
 from __future__ import annotations
 
 import asyncio
-import secrets
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import count
 from operator import attrgetter
@@ -43,13 +41,11 @@ from veredus.delivery.outbox import (
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
 from veredus.kernel.events import DeadlineReached
-from veredus.kernel.names import INCARNATION_SIZE
 from veredus.kernel.words import are, counted, spanned
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import (
     MessageRequested,
     OfferRequested,
-    Opening,
     TellClosed,
     TellMessage,
     TellOpened,
@@ -58,6 +54,7 @@ from veredus.protocols.zeps.client_exchange import (
 from veredus.runtime.clocks import read_clocks
 from veredus.streams.exchange import Durability
 
+from .attaching import SourceAttaching, StageAttaching
 from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
 from .granting import at_node, refuse, wait_granted
@@ -83,45 +80,6 @@ class Receipt(NamedTuple):
 
 
 Waiter: TypeAlias = Callable[[], None]
-
-
-@dataclass(frozen=True, slots=True)
-class SourceAttaching:
-    """What a source asks for: `stream` as `source`."""
-
-    stream: str
-    source: str
-    incarnation: bytes
-    is_sparse: bool = False
-
-    @property
-    def words(self) -> str:
-        """What it publishes to, for a message."""
-        return f"stream {self.stream!r}, source {self.source!r}"
-
-    def opening(self, epoch: int) -> Opening:
-        """The message that attaches it."""
-        return m.AttachSource(self.stream, self.source, self.incarnation, epoch, self.is_sparse)
-
-
-@dataclass(frozen=True, slots=True)
-class StageAttaching:
-    """What a sink's task asks for: a stage for `stream` in a run."""
-
-    sink: str
-    run_epoch: int
-    stream: str
-    key: bytes
-    commit_id: int = -1
-
-    @property
-    def words(self) -> str:
-        """Nothing: what is staged and not committed is no loss."""
-        return ""
-
-    def opening(self, epoch: int) -> Opening:
-        """The message that opens it."""
-        return m.OpenStage(self.sink, self.run_epoch, self.stream, self.key, self.commit_id)
 
 
 class SourceChannel:
@@ -494,8 +452,3 @@ class SourceChannel:
             return failure.again()
         code, reason = ("in-doubt", "") if self.delay is None else (self.delay.code, f": {self.delay.message}")
         return Unavailable(code, message + reason, **details)
-
-
-def new_incarnation() -> bytes:
-    """What tells this attachment, however often it is retried, from any other."""
-    return secrets.token_bytes(INCARNATION_SIZE)

@@ -21,12 +21,13 @@ from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import MessageRequested, TellClosed, TellMessage, TellOpened
 
 from .arguments import check_choice, check_incarnation, check_list, check_name, check_whole
+from .attaching import StageAttaching, new_incarnation
 from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
 from .granting import refuse, wait_granted
 from .opening import Opening
 from .publisher import AsyncPublisher, PublisherSettings
-from .publishing import RETRY_S, StageAttaching, new_incarnation
+from .publishing import RETRY_S
 
 
 class Committed(NamedTuple):

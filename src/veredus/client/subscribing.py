@@ -25,6 +25,7 @@ from veredus.protocols.zeps import messages as m
 from veredus.streams.exchange import Start, StartKind
 
 from .arrivals import Arrival, Arrivals, Delivery, Known, Lost
+from .attaching import new_incarnation
 from .causes import TRANSIENT, error_of
 from .connection import Connection, Told
 from .filters import Filters, answered
@@ -32,7 +33,7 @@ from .granting import refuse, wait_granted
 from .handed import Handed
 from .losses import but_for_inherited
 from .publication import Batch, Publication
-from .publishing import RETRY_S, Waiter, new_incarnation
+from .publishing import RETRY_S, Waiter
 from .ranges import Range, joined
 from .returns import Returns
 from .settling import SettleWait, Settling, Settlings

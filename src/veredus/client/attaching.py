@@ -1,0 +1,54 @@
+"""What who publishes asks the node for: to be a source of a stream, or to write a stage of a sink's run."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+from veredus.kernel.names import INCARNATION_SIZE
+from veredus.protocols.zeps import messages as m
+from veredus.protocols.zeps.client_exchange import Opening
+
+
+@dataclass(frozen=True, slots=True)
+class SourceAttaching:
+    """What a source asks for: `stream` as `source`."""
+
+    stream: str
+    source: str
+    incarnation: bytes
+    is_sparse: bool = False
+
+    @property
+    def words(self) -> str:
+        """What it publishes to, for a message."""
+        return f"stream {self.stream!r}, source {self.source!r}"
+
+    def opening(self, epoch: int) -> Opening:
+        """The message that attaches it."""
+        return m.AttachSource(self.stream, self.source, self.incarnation, epoch, self.is_sparse)
+
+
+@dataclass(frozen=True, slots=True)
+class StageAttaching:
+    """What a sink's task asks for: a stage for `stream` in a run."""
+
+    sink: str
+    run_epoch: int
+    stream: str
+    key: bytes
+    commit_id: int = -1
+
+    @property
+    def words(self) -> str:
+        """Nothing: what is staged and not committed is no loss."""
+        return ""
+
+    def opening(self, epoch: int) -> Opening:
+        """The message that opens it."""
+        return m.OpenStage(self.sink, self.run_epoch, self.stream, self.key, self.commit_id)
+
+
+def new_incarnation() -> bytes:
+    """What tells this attachment, however often it is retried, from any other."""
+    return secrets.token_bytes(INCARNATION_SIZE)
