@@ -201,10 +201,7 @@ class Oracles(WayIn):
             subscriber, name = str(fields["subscription"]).split("/")
             sequence = int(str(fields["sequence"]))
             self._judge_gone(stream, sequence, sequence, str(fields["cause"]))
-            view = self.subscriptions[stream.incarnation, subscriber, name]
-            view.missing.append((sequence, sequence))
-            # Whoever gave it back, for good or once too often, is done with it, and the node settles it.
-            view.requested[sequence] = None
+            self.subscriptions[stream.incarnation, subscriber, name].lose_letter(sequence)
         if event in ("journal-damaged", "journal-segment-missing") and not self.is_rotten and not self.may_damage:
             raise Violation("damage", f"the journal says {event}, and it is not so: {fields}")
 
@@ -247,6 +244,7 @@ class Oracles(WayIn):
                 if may_forget and stream.head_durable < view.head_before(durable_ns):
                     raise Violation("recovered", f"{view.name} ends at {stream.head_durable}: too much was lost")
                 view.is_gone = False
+                self.current[view.name] = view  # a newer one of its name may be forgotten
                 if not (may_forget or self.is_memory_rotten):
                     self._hold_facts(view, stream)
                 self._forget(view, stream)

@@ -246,6 +246,13 @@ class SubscriptionView:
         """Whether anybody asked to settle this."""
         return sequence <= self.requested_to or sequence in self.requested
 
+    def lose_letter(self, sequence: int) -> None:
+        """It was to become a dead letter, and is gone: whoever gave it back, for good or once too often, is done with
+        it, and the node settles it.
+        """
+        self.missing.append((sequence, sequence))
+        self.requested[sequence] = None
+
     def is_told_missing(self, sequence: int) -> bool:
         """Whether it was told that this cannot be had."""
         return is_within(sequence, self.missing) or any(is_within(sequence, s.gaps) for s in self.sessions)
