@@ -397,6 +397,11 @@ class SourceChannel:
         self._tokens.want(number, token)
         self.pump()
 
+    @property
+    def token_number(self) -> int:
+        """The number of the last publication that the node's resume token speaks of; 0 while there is none."""
+        return self._tokens.number
+
     def add_token_waiter(self, tell: Waiter) -> None:
         """Call `tell` once the node has the last token that it is to have, or cannot have it any more; in the loop."""
         if self._tokens.is_wanted and self.intake.failure is None:
