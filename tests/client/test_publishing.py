@@ -137,7 +137,7 @@ def test_an_older_incarnation_of_a_source_is_fenced_once_and_stops(node: Embedde
     older.wait(older.publish("k", b"1"))
     with node.publisher(stream, source="a") as newer:
         newer.wait(newer.publish("k", b"2"))
-        with pytest.raises(veredus.Fenced, match="taken over"):
+        with pytest.raises(veredus.Fenced, match="another publisher has taken over source 'a'"):
             older.wait(older.publish("k", b"3"))
         with pytest.raises(veredus.Fenced):
             older.publish("k", b"4")

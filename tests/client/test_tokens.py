@@ -81,10 +81,7 @@ async def test_with_asyncio_who_closes_behind_the_last_token_is_warned_as_well(n
 
 
 def test_a_publisher_that_an_error_has_ended_is_not_warned_of_its_token(node: Embedded, stream: str) -> None:
-    with (
-        pytest.raises(LookupError, match="of the program"),
-        node.publisher(stream, source="a", resume="token") as publisher,
-    ):
+    with suppress(LookupError), node.publisher(stream, source="a", resume="token") as publisher:
         publisher.publish("k", b"x")
         raise LookupError("of the program")
     older = node.publisher(stream, source="a", resume="token")
