@@ -272,6 +272,11 @@ class SourceChannel:
         """Why nothing can be published any more."""
         return self.intake.failure
 
+    @property
+    def hindrance(self) -> str:
+        """Why the node takes nothing for now, as it has said; "" where it has said nothing."""
+        return "" if self.delay is None else f"{self.delay.message} [{self.delay.code}]"
+
     def leave(self) -> None:
         """The publisher is closed: hang on the connection no more, and let nobody wait for room or for a token."""
         self.detach()

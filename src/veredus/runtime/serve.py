@@ -175,7 +175,9 @@ class Node:
             took_ms = round((time.perf_counter() - began) * 1000)
             streams = len(floor.tables.streams)
             where = str(Path(settings.node.directory).absolute())
-            self._log.info("node-ready", **self.addresses, directory=where, streams=streams, was_clean=was_clean, took_ms=took_ms)
+            self._log.info(
+                "node-ready", **self.addresses, directory=where, streams=streams, was_clean=was_clean, took_ms=took_ms
+            )
         except BaseException as error:
             self._renewal.stop()
             self._close_doors()
