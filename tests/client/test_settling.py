@@ -211,5 +211,7 @@ def test_whoever_waits_for_a_settlement_that_the_node_refuses_for_now_is_told_wh
             with pytest.raises(Unavailable, match="in-doubt") as told:
                 subscription.wait_settled(timeout_s=0.5)
             assert "[too-many-ranges]" in told.value.message
+            assert node.subscriptions.show("s", "a")["waits_for"] == "settlement"
             subscription.settle(batch)
             subscription.wait_settled(timeout_s=10)
+            assert node.subscriptions.show("s", "a")["waits_for"] == "publications"
