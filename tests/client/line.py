@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Any
 
-from veredus.client.connection import ConnectionSettings
+from veredus.client.links import ConnectionSettings
 from veredus.client.losses import Losses
 
 
@@ -17,7 +17,7 @@ class Line:
         self.said: list[object] = []
         self.opened: list[object] = []
         self.timers: list[Callable[[], None]] = []
-        self.losses = Losses()
+        self.losses = Losses(lambda: ("", ""))
 
     def begin(self, channel: Any) -> None:
         channel.begin()

@@ -11,8 +11,8 @@ import veredus
 from tests.client.cutter import Cutter
 from tests.client.line import Line
 from tests.processes import wait_until
-from veredus.client.connection import ConnectionSettings
 from veredus.client.embedded import Embedded
+from veredus.client.links import ConnectionSettings
 from veredus.client.subscribing import SubscriptionChannel
 from veredus.client.wanting import Wanted
 from veredus.matching import Filter

@@ -1,5 +1,6 @@
 """What hangs on a loop that is closed, stopped, or run by nobody is sent at the end of the program, or named there."""
 
+import re
 import sys
 import time
 
@@ -116,7 +117,7 @@ RECONNECTED = CLOSED + "own = veredus.embedded()\n"
 def test_what_cannot_be_sent_is_named_once(node: Embedded, stream: str, program: str, why: str) -> None:
     _, told = told_without_a_node(node, program, stream)
     (named,) = named_in(told)
-    assert f"{why}, and the node has not confirmed" in named
+    assert re.search(rf"{why}, and the node at unix://\S+ has not confirmed .*, the last number is 2\): ", named)
     assert f"(stream {stream!r}, source 'a', the last number is 2)" in named
 
 

@@ -45,6 +45,18 @@ def test_a_port_that_refuses_is_given_up_after_two_seconds_unless_said_otherwise
         assert inspect.signature(opening).parameters["refused_s"].default == 2.0
 
 
+def test_a_longer_time_for_a_node_that_starts_is_used_where_no_other_limit_is_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("veredus.client.node.TIMEOUT_S", 0.3)
+    began = time.monotonic()
+    with pytest.raises(Unavailable, match=r"no process listens there \(tried for 1 s\)"):
+        veredus.connect(f"127.0.0.1:{refusing_port()}", refused_s=1)
+    assert time.monotonic() - began >= 1
+    with pytest.raises(Unavailable, match=r"no process listens there \(tried for 0\.2 s\)"):
+        veredus.connect(f"127.0.0.1:{refusing_port()}", refused_s=1, timeout_s=0.2)
+
+
 def test_a_node_that_comes_within_that_time_is_found(node: Embedded, tmp_path: Path) -> None:
     place = tmp_path / "late.socket"
     late = threading.Timer(0.2, lambda: place.symlink_to(node.served.address.removeprefix("unix://")))

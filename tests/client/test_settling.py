@@ -7,6 +7,7 @@ import pytest
 
 import veredus
 from tests.client.line import Line
+from veredus.client.links import ConnectionSettings
 from veredus.client.subscribing import SubscriptionChannel
 from veredus.client.wanting import Wanted
 from veredus.kernel.errors import Unavailable
@@ -157,6 +158,47 @@ def test_the_answer_to_what_an_owner_before_settled_confirms_nothing_else(mode: 
     asyncio.run(_believe_what_an_answer_says(mode))
 
 
+async def _wait_for_a_grant_that_the_node_cannot_store() -> None:
+    line: Any = Line()
+    line.settings = ConnectionSettings((), timeout_s=0.05)
+    line.describe = lambda: ("there", "")
+    line.attach = line.begin
+    line.detach = lambda *_: None
+    channel = SubscriptionChannel(line, Wanted("s", "a", "main"))
+    waiting = asyncio.ensure_future(channel.attach())
+    await asyncio.sleep(0)
+    channel.take(TellClosed(1, m.Refusal("disk-full", "the node could not store the new stream: try again later")))
+    with pytest.raises(Unavailable, match=r"granted the subscription .* could not store the new stream") as told:
+        await waiting
+    assert told.value.code == "disk-full"
+
+
+def test_whoever_waits_for_a_subscription_that_the_node_cannot_store_is_told_why() -> None:
+    asyncio.run(_wait_for_a_grant_that_the_node_cannot_store())
+
+
+def test_what_the_node_refuses_for_now_is_logged_once_and_named_with_the_reason_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("veredus.client.pending.FINISH_TIMEOUT_S", 1.0)
+    with veredus.embedded(limits={"unsettled_max": 2}) as node:
+        with node.publisher("s", source="a") as publisher:
+            publisher.publish_many(["k"] * 10, [b"x"] * 10)
+        far = veredus.connect(node.served.address)
+        subscription = far.subscribe("s", subscriber="a", mode="individual")
+        batch = subscription.next_batch(timeout_s=10)
+        assert batch is not None
+        for sequence in (2, 4, 6):
+            subscription.settle(sequence)
+        with pytest.raises(Unavailable) as told:
+            far.close()
+    where = f"the node at {node.served.address} has not confirmed settlements (stream 's', a/main): "
+    assert where in told.value.message
+    assert "[too-many-ranges]" in told.value.message
+    (logged,) = (record.getMessage() for record in caplog.records if record.name == "veredus")
+    assert logged.startswith("the node refuses settlements (stream 's', a/main), and is asked again: ")
+
+
 def test_whoever_waits_for_a_settlement_that_the_node_refuses_for_now_is_told_why() -> None:
     with veredus.embedded(limits={"unsettled_max": 2}) as node:
         with node.publisher("s", source="a") as publisher:
@@ -169,5 +211,7 @@ def test_whoever_waits_for_a_settlement_that_the_node_refuses_for_now_is_told_wh
             with pytest.raises(Unavailable, match="in-doubt") as told:
                 subscription.wait_settled(timeout_s=0.5)
             assert "[too-many-ranges]" in told.value.message
+            assert node.subscriptions.show("s", "a")["waits_for"] == "settlement"
             subscription.settle(batch)
             subscription.wait_settled(timeout_s=10)
+            assert node.subscriptions.show("s", "a")["waits_for"] == "publications"

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -31,6 +32,7 @@ def test_a_program_that_reads_on_from_its_token_ends_well_however_often_it_is_ru
         assert [publication.body for publication in subscription] == LINES
 
 
+@pytest.mark.filterwarnings("ignore:source .* behind its last resume token")
 def test_a_program_that_ended_before_its_first_token_publishes_its_input_again_and_nothing_twice(
     node: Embedded, stream: str
 ) -> None:
@@ -42,6 +44,53 @@ def test_a_program_that_ended_before_its_first_token_publishes_its_input_again_a
             publisher.flush()
     with node.subscribe(stream, until=node.streams.show(stream)["head"] + 1) as subscription:
         assert [publication.body for publication in subscription] == [b"0", b"1", b"2"]
+
+
+def publish_a_day(node: Embedded, stream: str, day: str, *, token: bytes = b"") -> None:
+    with node.publisher(stream, source="etl", resume="token") as publisher:
+        for index in range(3):
+            publisher.publish("k", f"{day} {index}")
+        if token:
+            publisher.flush(resume_token=token)
+            publisher.publish("k", f"{day} more")
+
+
+def test_who_closes_behind_the_last_token_is_warned_that_the_next_life_begins_there(
+    node: Embedded, stream: str
+) -> None:
+    for day in ("monday", "tuesday"):
+        with pytest.warns(RuntimeWarning, match=r"'etl' was closed 3 publications behind its last resume token \(none"):
+            publish_a_day(node, stream, day)
+    with pytest.warns(RuntimeWarning, match=r"closed 1 publication behind .* \(at number 3\).*flush") as warned:
+        publish_a_day(node, stream, "wednesday", token=b"3")
+    assert warned[0].filename == __file__, "it names the line of the program"
+
+
+@pytest.mark.asyncio
+async def test_with_asyncio_who_closes_behind_the_last_token_is_warned_as_well(node: Embedded, stream: str) -> None:
+    async with veredus.connect_async(node.served.address) as far:
+        publisher = await far.publisher(stream, source="a", resume="token")
+        await publisher.publish("k", b"x")
+        with pytest.warns(RuntimeWarning, match="closed 1 publication behind its last resume token") as warned:
+            await publisher.close()
+        assert warned[0].filename == __file__
+        await publisher.close()
+        with pytest.warns(RuntimeWarning, match="closed 2 publications behind its last resume token"):
+            async with far.publisher(stream, source="a", resume="token") as publisher:
+                await publisher.publish_many(["k"] * 2, [b"x"] * 2)
+
+
+def test_a_publisher_that_an_error_has_ended_is_not_warned_of_its_token(node: Embedded, stream: str) -> None:
+    with suppress(LookupError), node.publisher(stream, source="a", resume="token") as publisher:
+        publisher.publish("k", b"x")
+        raise LookupError("of the program")
+    older = node.publisher(stream, source="a", resume="token")
+    older.wait(older.publish("k", b"x"))
+    with node.publisher(stream, source="a", resume="token"):
+        with pytest.raises(veredus.Fenced):
+            older.flush(resume_token=b"1")
+        with suppress(veredus.Fenced):
+            older.close()
 
 
 def test_a_reader_that_filters_stores_its_place_also_where_nothing_matches(node: Embedded, stream: str) -> None:
@@ -108,6 +157,7 @@ async def test_with_asyncio_a_token_is_stored_by_itself_as_well(node: Embedded, 
     assert await asyncio.to_thread(resumed, node, stream) == (b"3", 1, 1)
 
 
+@pytest.mark.filterwarnings("ignore:source .* behind its last resume token")
 def test_a_token_that_only_duplicates_carry_is_stored_all_the_same(node: Embedded, stream: str) -> None:
     with node.publisher(stream, source="a", resume="token") as publisher:
         publisher.publish_many(["k"] * 100, LINES)

@@ -1,5 +1,6 @@
 """The scene in which what a program leaves behind is lost: its node is cut off, and what it says is read."""
 
+import re
 import signal
 import subprocess
 import sys
@@ -15,7 +16,7 @@ LIFE_S = 20.0
 
 def named_in(told: str) -> list[str]:
     """What was said to be lost."""
-    return [line for line in told.splitlines() if "the node has not confirmed" in line]
+    return [line for line in told.splitlines() if re.search("the node at .* has not confirmed", line)]
 
 
 def cut_off(cutter: Cutter) -> None:

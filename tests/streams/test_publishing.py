@@ -134,7 +134,25 @@ def test_whoever_comes_back_to_a_deleted_stream_does_not_make_it_again() -> None
     for event in asked:
         (refusal,) = rig.do(event)
         assert (type(refusal), refusal.code) == (x.Refuse, "stream-deleted")
+        assert refusal.message == "stream 's' was deleted"
     assert "s" not in rig.floor.tables.streams
+
+
+def test_who_comes_back_to_a_node_with_another_journal_is_not_told_that_the_stream_was_deleted() -> None:
+    rig = Rig()
+    elsewhere = b"another journal!"
+    source = x.SourceAttachRequested(11, "local", "s", "alpha", incarnation(1), 1)
+    subscriber = x.SubscribeRequested(15, "local", "s", "bob", "main", incarnation=incarnation(1), epoch=1)
+    known = x.SubscribeRequested(16, "local", "s", stream_incarnation=elsewhere)
+    for event in (source, subscriber, known):
+        (refusal,) = rig.do(event)
+        assert (type(refusal), refusal.code) == (x.Refuse, "stream-deleted")
+        assert refusal.message.startswith("stream 's' is not at this node any more: it was deleted long ago or")
+        assert "this node runs on another directory than before" in refusal.message
+    rig.attach(1)
+    (refusal,) = rig.do(known)
+    assert (type(refusal), refusal.code) == (x.Refuse, "stream-replaced")
+    assert refusal.message.startswith("stream 's' is another one now (it was deleted long ago or")
 
 
 def test_a_retried_attach_gets_the_same_epoch() -> None:

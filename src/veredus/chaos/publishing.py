@@ -46,7 +46,8 @@ async def run_source(layout: Layout, member: Member, node: Any, recording: Recor
             await either(publisher.wait(numbers[-1], timeout_s=TIMEOUT_S))
         await witness.write_down()
         await asyncio.sleep(member.pause_ms / 1_000)
-    await either(publisher.flush(timeout_s=TIMEOUT_S))
+    last_token = str(publisher.number).encode() if member.has_token else b""
+    await either(publisher.flush(last_token, timeout_s=TIMEOUT_S))
     await witness.write_down()
     await either(publisher.close())
 

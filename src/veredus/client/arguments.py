@@ -172,6 +172,14 @@ def filter_of(keys: str | Iterable[str] | None, where: str | None) -> Filter | N
     return wanted
 
 
+def warn_caller(message: str) -> None:
+    """Warn with a `RuntimeWarning` that names the line of the program from which the library was called."""
+    frame, level = sys._getframe(1), 2
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("veredus."):
+        frame, level = frame.f_back, level + 1
+    warnings.warn(message, RuntimeWarning, stacklevel=level)
+
+
 def hints_on(filter_: Filter) -> list[str]:
     """A sentence for each part of a filter that is valid and probably not meant."""
     from veredus.matching.hints import hints_of

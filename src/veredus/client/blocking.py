@@ -16,11 +16,11 @@ from veredus.streams.exchange import Start
 from .arguments import check_name, check_seconds, check_start, check_text, filter_of
 from .causes import tell_with
 from .closing import Closing
-from .connection import REFUSED_S
 from .ends import Opened, Publisher, Subscription, opened
 from .given import Policy
+from .links import REFUSED_S
 from .loops import LoopThread, refuse_pickling, shared_loop
-from .node import TIMEOUT_S, AsyncNode, check_token, open_node
+from .node import AsyncNode, check_token, open_node
 from .opening import Opening
 from .other_library import Blocking
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, PublisherSettings
@@ -380,14 +380,14 @@ def connect(
     token: str | None = None,
     tls: ssl.SSLContext | None = None,
     client: str = "",
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
     refused_s: float = REFUSED_S,
 ) -> Node:
     """A connection to a node at any of several addresses, to be closed, or entered; as `connect_async`.
 
     Without an address it is the environment variable VEREDUS_ADDRESS, or veredus://127.0.0.1:7071.
 
-    Raises `Unavailable("unreachable")` when no node answers in `timeout_s`, or what the node refuses with.
+    Raises `Unavailable("unreachable")` when no node answers in time, or what the node refuses with.
     """
     check_token(token)
     thread = shared_loop()

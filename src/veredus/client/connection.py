@@ -11,10 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-import ssl
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from math import inf
 from typing import Any, Protocol
 
@@ -46,6 +44,7 @@ from veredus.runtime.clocks import read_clocks
 from .addresses import Address
 from .causes import PROVED_NO_MORE, TRANSIENT
 from .granting import refuse
+from .links import ConnectionSettings, LinkLog, Outcome
 from .loops import check_loop
 from .losses import Losses, Pending
 from .pending import connections, finished, let_go_of_lost
@@ -66,8 +65,6 @@ FAULT_COUNT_MAX = 5
 STRANGER = "version-unknown"
 """What answered is no node, or one of another version."""
 TICK_S = 0.25
-REFUSED_S = 2.0
-"""So long the first link is tried where every address refuses it at once: no process listens there."""
 
 
 class Attachment(Pending, Protocol):
@@ -95,35 +92,6 @@ class Attachment(Pending, Protocol):
         """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
 
 
-@dataclass(slots=True)
-class ConnectionSettings:
-    """How a connection finds its node and who it says it is."""
-
-    addresses: tuple[Address, ...]
-    client: str = ""
-    """What the node calls this client in its logs."""
-    token: str = ""
-    tls: ssl.SSLContext | None = None
-    timeout_s: float = 10.0
-    """How long `open` and requests wait for a node."""
-    refused_s: float = REFUSED_S
-    """How long `open` waits where every address refuses the link."""
-
-
-@dataclass(slots=True)
-class Outcome:
-    """How far the link has come; `error` is why it ended."""
-
-    address: Address | None = None
-    is_welcome: bool = False
-    is_nobody_there: bool = False
-    """Whether the address refused the link: no process listens there."""
-    error: VeredusError | None = None
-    opened_s: float | None = None
-    """When the connection was accepted, by the monotonic clock; None before."""
-    ended: asyncio.Event = field(default_factory=asyncio.Event)
-
-
 class Connection:
     """Owns the links, the channels by number, and the requests that wait for an answer. Lives in one loop."""
 
@@ -148,7 +116,9 @@ class Connection:
         self._reason = "the connection was not accepted in time"
         self._sends: list[Octets] = []
         self._is_send_scheduled = False
-        self.losses = Losses()
+        self.losses = Losses(self.describe)
+        self._why_at_end = ""  # why there was no link as this was closed
+        self._log = LinkLog()
         self._closed: VeredusError | None = None  # why nothing new may hang here, while what is pending may be sent
 
     # ── open, close ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -159,10 +129,11 @@ class Connection:
         connections.add(self)
         self._keeper = self.loop.create_task(self._keep_to_the_end())
         try:
-            async with asyncio.timeout(self.settings.timeout_s):
+            async with asyncio.timeout(self.settings.open_s):
                 await asyncio.shield(self._opened)
         except TimeoutError:
-            error = self._unreachable(self._why())
+            why = self._why()
+            error = self._nobody_there(self.settings.open_s) if why.endswith(NOBODY_THERE) else self._unreachable(why)
             await self.close(error)
             raise error from None
         except asyncio.CancelledError:
@@ -172,6 +143,7 @@ class Connection:
     async def close(self, error: VeredusError | None = None) -> None:
         """Say goodbye, and end everything that hangs on this connection."""
         if self.failure is None:
+            self._why_at_end = self.describe()[1]
             self.failure = error or Misuse("closed", "this connection was closed")
         if self._keeper is not None:
             self._keeper.cancel()
@@ -272,7 +244,7 @@ class Connection:
             tried += 1
             refused_since = self._refused_since(refused_since, outcome)
             if refused_since is not None and time.monotonic() - refused_since >= self.settings.refused_s:
-                self._end(self._unreachable(f"{NOBODY_THERE} (tried for {self.settings.refused_s:g} s)"))
+                self._end(self._nobody_there(self.settings.refused_s))
                 return
             if tried % len(self.settings.addresses) == 0:
                 left_s = inf if refused_since is None else refused_since + self.settings.refused_s - time.monotonic()
@@ -292,6 +264,9 @@ class Connection:
         where = self._where()
         reason = reason.removeprefix(f"{where}: ")
         return Unavailable("unreachable", f"no node answered at {where}: {reason}", addresses=where)
+
+    def _nobody_there(self, tried_s: float) -> Unavailable:
+        return self._unreachable(f"{NOBODY_THERE} (tried for {tried_s:g} s)")
 
     async def _live(self, address: Address) -> Outcome:
         """One link, from connecting to its end."""
@@ -403,6 +378,7 @@ class Connection:
             self.begin(attachment)
         self._requests.begin()
         self.tell_link(True)
+        self._log.tell_back(self._where())
         if not self._opened.done():
             self._opened.set_result(None)
 
@@ -410,6 +386,8 @@ class Connection:
         if self._outcome.is_welcome:
             self._reason = message
             self.tell_link(False)
+            if self.failure is None:
+                self._log.tell_lost(self._where(), message)
         elif code == "link-lost" and self._outcome.address is not None:
             self._reason = said_of_silence(self._outcome.address, f"before an answer came, {message}")
         elif code == "greeting-timeout":
@@ -494,6 +472,8 @@ class Connection:
     def describe(self) -> tuple[str, str]:
         """Where the node is looked for, and why there is no link, "" where there is one."""
         where = self._where()
+        if self.failure is not None:
+            return where, self._why_at_end
         return where, "" if self.is_open else self._why().removeprefix(f"{where}: ")
 
 

@@ -26,8 +26,9 @@ from .arguments import shown
 from .blocking import Node
 from .connection import Connection
 from .endings import to_stop, watch_end
+from .links import TIMEOUT_S
 from .loops import Begun, LoopThread, closed_in_thread, opened_in_thread, shared_loop
-from .node import TIMEOUT_S, AsyncNode, open_node
+from .node import AsyncNode, open_node
 from .opening import Opening
 from .temporary import TemporaryDirectory, remove_left_behind
 

@@ -221,12 +221,20 @@ class Publisher(PublishingEnd, Blocking):
     def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises.
 
-        What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again.
+        What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again. Warns where
+        publications lie behind the last resume token.
         """
-        if self._is_left or (self._is_over() and not self._leaving.is_begun):
-            return
-        check_seconds("timeout_s", timeout_s)
-        self._leaving.leave(partial(self._flush_all, timeout_s), self._leave)
+        if not self._is_closed():
+            self._close(timeout_s)
+            self._tell_behind_token()
+
+    def _is_closed(self) -> bool:
+        return self._is_left or (self._is_over() and not self._leaving.is_begun)
+
+    def _close(self, timeout_s: float) -> None:
+        if not self._is_closed():
+            check_seconds("timeout_s", timeout_s)
+            self._leaving.leave(partial(self._flush_all, timeout_s), self._leave)
 
     def _flush_all(self, timeout_s: float) -> None:
         end_s = end_of(timeout_s)
@@ -250,7 +258,7 @@ class Publisher(PublishingEnd, Blocking):
             self.close()
             return
         try:
-            self.close(ABORT_TIMEOUT_S)
+            self._close(ABORT_TIMEOUT_S)
         except VeredusError as failure:
             tell_with(error, failure)
 

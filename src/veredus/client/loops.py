@@ -17,7 +17,7 @@ from veredus.kernel.last import is_no_thread_any_more, is_over
 from veredus.kernel.unbroken import begin_fork, end_fork
 from veredus.runtime.threads import in_thread
 
-from .replaced import check_threads
+from .replaced import check_threads, entered_again
 from .times import end_of
 
 SIGNALS_S = 0.2
@@ -398,16 +398,27 @@ def park_all() -> None:
 
 _shared: LoopThread | None = None
 _shared_lock = threading.Lock()
+_starter = 0
+"""The thread that starts the shared loop, and imports what that needs."""
 _of_parents: list[LoopThread] = []
 """The shared loops of processes that this one was forked from: they stay untouched, and are never let go of."""
 
 
 def shared_loop() -> LoopThread:
-    """The loop that all blocking connections of this process share."""
-    global _shared
+    """The loop that all blocking connections of this process share.
+
+    Raises `Misuse("shadowed-module")` where the start of the loop has led here again: it would wait for itself.
+    """
+    global _shared, _starter
+    if _starter == threading.get_ident():
+        raise entered_again()
     with _shared_lock:
         if _shared is None:
-            _shared = LoopThread()
+            _starter = threading.get_ident()
+            try:
+                _shared = LoopThread()
+            finally:
+                _starter = 0
         return _shared
 
 
@@ -418,10 +429,10 @@ def known_loop() -> LoopThread | None:
 
 def _forget_shared_loop() -> None:
     """After a fork there is no thread in the child: let the next one who asks start another."""
-    global _shared, _shared_lock
+    global _shared, _shared_lock, _starter
     if _shared is not None:
         _of_parents.append(_shared)
-    _shared, _shared_lock = None, threading.Lock()
+    _shared, _shared_lock, _starter = None, threading.Lock(), 0
 
 
 os.register_at_fork(after_in_child=_forget_shared_loop)

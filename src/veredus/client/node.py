@@ -16,10 +16,11 @@ from .addresses import DEFAULT_ADDRESS, parse_addresses
 from .administration import AsyncSinks, AsyncStreams, AsyncSubscriptions
 from .arguments import check_seconds, check_text, shown
 from .causes import tell_with
-from .connection import REFUSED_S, Connection, ConnectionSettings
+from .connection import Connection
 from .endings import watch_end
 from .forks import watch_forks
 from .given import Policy
+from .links import REFUSED_S, TIMEOUT_S, ConnectionSettings
 from .loops import refuse_pickling
 from .opening import Opening
 from .publisher import BATCH_SIZE, OUTBOX_SIZE_MAX, AsyncPublisher, PublisherSettings
@@ -27,7 +28,6 @@ from .sinks import AsyncSink
 from .subscriber import AsyncSubscription, wanted_of
 from .wanting import WINDOW_SIZE, GapPolicy
 
-TIMEOUT_S = 10.0
 TOKEN_SIZE_MAX = 4096
 
 
@@ -149,7 +149,7 @@ class AsyncNode:
     def _tell_lost(self) -> None:
         """Raise `Unavailable("in-doubt")` where something is lost, and nobody was told."""
         if lost := self.connection.take_losses():
-            message = f"the connection was closed, and the node has not confirmed {'; '.join(lost)}"
+            message = f"the connection was closed, and {self.connection.losses.unconfirmed('; '.join(lost))}"
             raise Unavailable("in-doubt", message)
 
     async def __aenter__(self) -> Self:
@@ -171,12 +171,12 @@ async def open_node(
     token: str | None,
     tls: ssl.SSLContext | None,
     client: str,
-    timeout_s: float,
+    timeout_s: float | None,
     refused_s: float = REFUSED_S,
 ) -> AsyncNode:
     """A node at one of these addresses. Raises `Unavailable("unreachable")`, or what the node refuses with."""
     check_text("client", client)
-    check_seconds("timeout_s", timeout_s, may_be_none=False)
+    check_seconds("timeout_s", timeout_s)
     check_seconds("refused_s", refused_s, may_be_none=False)
     if token is None:
         token = os.environ.get("VEREDUS_TOKEN", "")
@@ -193,8 +193,9 @@ async def open_node(
         client,
         token.strip(),
         tls,
-        timeout_s,
+        TIMEOUT_S if timeout_s is None else timeout_s,
         refused_s,
+        max(TIMEOUT_S, refused_s) if timeout_s is None else timeout_s,
     )
     watch_forks()
     watch_end()
@@ -215,7 +216,7 @@ def connect_async(
     token: str | None = None,
     tls: ssl.SSLContext | None = None,
     client: str = "",
-    timeout_s: float = TIMEOUT_S,
+    timeout_s: float | None = None,
     refused_s: float = REFUSED_S,
 ) -> Opening[AsyncNode]:
     """A connection to a node at any of several addresses, for asyncio: to be awaited, or entered with `async with`.
@@ -223,8 +224,9 @@ def connect_async(
     Without an address it is the environment variable VEREDUS_ADDRESS, or veredus://127.0.0.1:7071.
 
     `token` proves who this is; where it is left out, the environment variable VEREDUS_TOKEN does, unless that is empty.
-    `client` is what the node calls it in its logs. `timeout_s`: how long to wait for a node, now and with each request.
-    `refused_s`: how long to wait now where nobody listens at any address; longer for a node that is being started.
+    `client` is what the node calls it in its logs. `timeout_s`: how long to wait for a node, now and with each request;
+    10 s, and now at least `refused_s`, where it is left out. `refused_s`: how long to wait now where nobody listens at
+    any address; longer for a node that is being started.
     """
     check_token(token)
     return Opening(lambda: open_node(addresses, token, tls, client, timeout_s, refused_s))

@@ -17,8 +17,9 @@ from veredus.delivery.outbox import OutboxSettings
 from veredus.kernel.errors import Misuse, Unavailable, VeredusError
 from veredus.kernel.lazily import import_numpy
 from veredus.kernel.octets import Octets
+from veredus.kernel.words import counted
 
-from .arguments import check_choice, check_name, check_seconds, check_whole
+from .arguments import check_choice, check_name, check_seconds, check_whole, warn_caller
 from .attaching import SourceAttaching, StageAttaching, new_incarnation
 from .causes import tell_with
 from .connection import Connection
@@ -146,6 +147,19 @@ class PublishingEnd:
         """Whether there is nothing to close any more."""
         failure = self._intake.failure
         return failure is not None and failure.code in ("closed", "forked")
+
+    def _tell_behind_token(self) -> None:
+        """Warn of what lies behind the last resume token: the next life gives its numbers to what that publishes."""
+        failure, number = self._intake.failure, self._channel.token_number
+        count = self._intake.number - number
+        if self._intake.keeps_last and count > 0 and (failure is None or failure.code == "closed"):
+            warn_caller(
+                f"source {self.source!r} was closed {counted(count, 'publication')} behind its last resume token"
+                f" ({f'at number {number}' if number else 'none was given yet'}): its next publisher with"
+                ' resume="token" publishes again from there, and the node takes what gets these numbers for a'
+                " repetition, whatever it says. Call flush(resume_token=...) behind the last publication, or open the"
+                ' publisher with resume="number"'
+            )
 
     def _bar(self) -> None:
         """Take no more publications: this publisher is being closed."""
@@ -366,8 +380,14 @@ class AsyncPublisher(PublishingEnd):
     async def close(self, timeout_s: float = CLOSE_TIMEOUT_S) -> None:
         """Flush and detach. If publications remain in doubt, or cannot be taken any more, it detaches and raises.
 
-        Where this is cancelled, it closes nothing: close it again.
+        Where this is cancelled, it closes nothing: close it again. Warns where publications lie behind the last resume
+        token.
         """
+        if not self._is_closed and not self._is_over():
+            await self._close(timeout_s)
+            self._tell_behind_token()
+
+    async def _close(self, timeout_s: float) -> None:
         if self._is_closed or self._is_over():
             return
         check_seconds("timeout_s", timeout_s)
@@ -397,7 +417,7 @@ class AsyncPublisher(PublishingEnd):
             await self.close()
             return
         try:
-            await self.close(ABORT_TIMEOUT_S)
+            await self._close(ABORT_TIMEOUT_S)
         except VeredusError as failure:
             tell_with(error, failure)
 

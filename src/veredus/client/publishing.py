@@ -272,6 +272,11 @@ class SourceChannel:
         """Why nothing can be published any more."""
         return self.intake.failure
 
+    @property
+    def hindrance(self) -> str:
+        """Why the node takes nothing for now, as it has said; "" where it has said nothing."""
+        return "" if self.delay is None else f"{self.delay.message} [{self.delay.code}]"
+
     def leave(self) -> None:
         """The publisher is closed: hang on the connection no more, and let nobody wait for room or for a token."""
         self.detach()
@@ -396,6 +401,11 @@ class SourceChannel:
         """Let the node have `token`, which speaks up to `number`, once it has that; in the loop."""
         self._tokens.want(number, token)
         self.pump()
+
+    @property
+    def token_number(self) -> int:
+        """The number of the last publication that the node's resume token speaks of; 0 while there is none."""
+        return self._tokens.number
 
     def add_token_waiter(self, tell: Waiter) -> None:
         """Call `tell` once the node has the last token that it is to have, or cannot have it any more; in the loop."""

@@ -146,6 +146,7 @@ class RunChannel:
         return ""
 
     unnamed = finish
+    hindrance = ""
 
     def detach(self) -> None:
         """Hang on the connection no more."""

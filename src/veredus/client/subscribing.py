@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Callable
 from typing import TypeAlias
 
+from veredus.delivery.outbox import Delay
 from veredus.kernel.errors import Fenced, Misuse, Unavailable, VeredusError
 from veredus.matching.wanted import Filter
 from veredus.protocols.zeps import client_exchange as c
@@ -54,6 +55,8 @@ class SubscriptionChannel:
         self.queue = Arrivals()
         self.sources: dict[int, str] = {}
         self.failure: VeredusError | None = None
+        self.delay: Delay | None = None
+        """Why the node grants nothing for now."""
         self.grant: m.Subscribed | None = None
         self.position = 0  # the next sequence that the subscriber has not been given; the feed writes it
         self.known: Known = (wanted.term, wanted.terms)
@@ -74,7 +77,7 @@ class SubscriptionChannel:
         """How often the subscriber has asked that what was pushed is pushed again; the loop writes it."""
         self.settlings = Settlings()
         self.unconfirmed = Unconfirmed(
-            wanted.mode, self.settlings, lambda *wanted: self.returns.holds_rejected(*wanted)
+            wanted.mode, self.settlings, lambda *wanted: self.returns.holds_rejected(*wanted), wanted.words
         )
         self.handed = Handed()
         self.again: deque[Publication] = deque()
@@ -103,7 +106,9 @@ class SubscriptionChannel:
     async def attach(self) -> None:
         """Wait until the node has granted the subscription. Raises what it refused with, or `Unavailable`."""
         self._connection.attach(self)
-        await wait_granted(self._attached, self._connection, self.detach, "granted the subscription")
+        await wait_granted(
+            self._attached, self._connection, self.detach, "granted the subscription", lambda: self.delay
+        )
 
     def begin(self) -> None:
         """A link is open: subscribe, from the start the first time, then from where the subscriber is."""
@@ -188,6 +193,7 @@ class SubscriptionChannel:
 
     def _become_attached(self, grant: m.Subscribed) -> None:
         before, self.grant, self._granted = self.grant, grant, self._channel
+        self.delay = None
         self._epoch, self._known = grant.epoch, (grant.term, grant.terms)
         self.link_count += 1
         if grant.changed_from:
@@ -237,6 +243,7 @@ class SubscriptionChannel:
             self._queue(m.Gap(self.position, floor, "trimmed"))
             self._begin_again()
         elif error.code in TRANSIENT:
+            self.delay = Delay(error.code, error.message)
             self.lose()
             self._connection.call_later(RETRY_S, self._begin_again)
         else:
@@ -316,6 +323,11 @@ class SubscriptionChannel:
     def unnamed(self) -> str:
         """What the node has not confirmed yet, in words: they are the same however much it is; in any thread."""
         return "" if self.unconfirmed.is_settled(self.unconfirmed.of_all) else f"settlements ({self.wanted.words})"
+
+    @property
+    def hindrance(self) -> str:
+        """Why the node does not journal settlements for now, as it has said; "" where it has said nothing."""
+        return self.unconfirmed.refused
 
     def detach(self) -> None:
         """Hang on the connection no more; a durable cursor stays where it is."""
@@ -407,7 +419,7 @@ class SubscriptionChannel:
             self.returns.take(m.Returned(returned, parked=True))
             self.pump_settlements()
         elif error.code in TRANSIENT:
-            self.unconfirmed.refused = f": {error.message} [{error.code}]"
+            self.unconfirmed.be_refused(f"{error.message} [{error.code}]")
             self._settle_later()
         else:
             self.fail(error)

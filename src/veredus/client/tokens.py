@@ -41,6 +41,11 @@ class Tokens:
         """Whether the node is to have a token that it may not have yet."""
         return self._wanted is not None
 
+    @property
+    def number(self) -> int:
+        """The last number that the node's token speaks of; 0 for no token."""
+        return self._stored[0]
+
     def learn(self, number: int, token: bytes) -> None:
         """The node has this one, and has forgotten what it was asked on links of before."""
         self._stored = (number, token)

@@ -8,6 +8,7 @@ from veredus.kernel.errors import Unavailable, VeredusError
 from veredus.streams.exchange import SettleMode
 from veredus.streams.ranges import common, is_in, without
 
+from .links import log
 from .ranges import Range, joined
 from .settling import SEQUENCE_MAX, SettleWait, Settling, Settlings, overlap
 
@@ -19,11 +20,17 @@ class Unconfirmed:
     settled, or to a part.
     """
 
-    def __init__(self, mode: SettleMode, settlings: Settlings, holds_rejected: Callable[[int, int], bool]) -> None:
-        """Nothing is settled. `holds_rejected`: whether something of a range was rejected, and is to be parked yet."""
+    def __init__(
+        self, mode: SettleMode, settlings: Settlings, holds_rejected: Callable[[int, int], bool], words: str = ""
+    ) -> None:
+        """Nothing is settled of what `words` name.
+
+        `holds_rejected`: whether something of a range was rejected, and is to be parked yet.
+        """
         self.floor = 0
         self.refused = ""
-        """Why what was settled is not in the journal yet, to be said behind that."""
+        """Why what was settled is not in the journal yet, as the node has said; "" where it has said nothing."""
+        self._words = words
         self._is_in_order = mode is SettleMode.IN_ORDER
         self._settlings = settlings
         self._holds_rejected = holds_rejected
@@ -79,6 +86,12 @@ class Unconfirmed:
             return ((floor + 1, settle_to),) if settle_to > floor else ()
         self._pending = joined([*self._pending, *self._settlings.take()])
         return tuple(self._pending)
+
+    def be_refused(self, why: str) -> None:
+        """The node cannot journal what was settled, for now; the log says so once, until it has journaled it."""
+        if not self.refused:
+            log.warning("the node refuses settlements (%s), and is asked again: %s", self._words, why)
+        self.refused = why
 
     def confirm(self, done: Sequence[Range]) -> None:
         """These are in the journal, whoever has settled them."""
@@ -146,4 +159,4 @@ class Unconfirmed:
     def in_doubt(self) -> VeredusError:
         """What is said when a settlement was not confirmed in time."""
         message = "the node has not confirmed the settlement yet; the client sends it again until the node confirms it"
-        return Unavailable("in-doubt", message + self.refused)
+        return Unavailable("in-doubt", f"{message}: {self.refused}" if self.refused else message)

@@ -61,7 +61,7 @@ class Refused(VeredusError):
 
 
 class Fenced(VeredusError):
-    """A newer incarnation of this source, owner or sink has taken over; this one must stop."""
+    """Another publisher, subscriber or run has taken over; this one must stop."""
 
 
 class Unavailable(VeredusError):

@@ -173,8 +173,8 @@ class Node:
                 self._asked = stop_asked(loop, self._hurry)
             self._open_doors()
             took_ms = round((time.perf_counter() - began) * 1000)
-            streams = len(floor.tables.streams)
-            self._log.info("node-ready", **self.addresses, streams=streams, was_clean=was_clean, took_ms=took_ms)
+            found = {"directory": str(Path(settings.node.directory).absolute()), "streams": len(floor.tables.streams)}
+            self._log.info("node-ready", **self.addresses, **found, was_clean=was_clean, took_ms=took_ms)
         except BaseException as error:
             self._renewal.stop()
             self._close_doors()

@@ -19,7 +19,7 @@ from pyspark import TaskContext
 
 import veredus
 from veredus.client.causes import PROVED_NO_MORE
-from veredus.client.node import TIMEOUT_S
+from veredus.client.links import TIMEOUT_S
 from veredus.kernel.errors import Refused, Unavailable, VeredusError
 from veredus.kernel.terms import Terms
 from veredus.node.rules import NamePatterns

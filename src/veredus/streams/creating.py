@@ -15,6 +15,7 @@ from veredus.kernel.names import checked_name
 from .exchange import Durability, Refuse
 from .facts import Fact, StreamConfig, StreamConfigured, StreamCreated, StreamDeleted, StreamTrimmed, TermRaised
 from .orders import Orders
+from .removed import NOT_REMOVED_HERE
 from .rights import CREATE, DESCRIBE, on_stream
 from .shares import STREAMS
 from .stream import Stream
@@ -67,10 +68,15 @@ class Creating:
             self._tables.rights.check(session, principal, CREATE, on_stream(name), is_noted=is_noted)
             self.create(session, principal, name, self._tables.limits.config, then, now, request)
 
-    def check_there(self, name: str) -> None:
-        """Raise `Refused("stream-deleted")` for whoever comes back to a stream that is gone: it is not made again."""
+    def check_there(self, name: str, life: bytes = b"") -> None:
+        """Raise `Refused("stream-deleted")` for whoever comes back to a stream that is gone: it is not made again.
+
+        `life` is the one of the stream that it knew, b"" where it does not say.
+        """
         if name not in self._tables.streams:
-            raise Refused("stream-deleted", f"stream {name!r} was deleted", stream=name)
+            was_removed = self._tables.removed.has(name, life)
+            cause = "was deleted" if was_removed else f"is not at this node any more: {NOT_REMOVED_HERE}"
+            raise Refused("stream-deleted", f"stream {name!r} {cause}", stream=name)
 
     def create(
         self,

@@ -273,7 +273,7 @@ class StreamsEngine:
         if event.subscriber:
             checked_name("subscriber", event.subscriber)
         if event.epoch or event.stream_incarnation:
-            self._creating.check_there(event.stream)
+            self._creating.check_there(event.stream, event.stream_incarnation)
         then = partial(self._subscribe_to, event)
         self._creating.use(event.session, event.principal, event.stream, then, now)
 

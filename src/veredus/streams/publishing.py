@@ -389,7 +389,7 @@ def record_batch(source: SourceState, header: BatchHeader, record: bytearray | m
 
 
 def _fenced(name: str, epoch: int) -> str:
-    return f"another incarnation has taken over source {name!r} (epoch {epoch}): this one must stop"
+    return f"another publisher has taken over source {name!r} (epoch {epoch}): this one must stop"
 
 
 @dataclass(slots=True)

@@ -25,6 +25,12 @@ LIVES_MAX = 10_000
 OF_NAME_MAX = 256
 """Of so many lives, too, it is known that they were merged into one stream."""
 
+NOT_REMOVED_HERE = (
+    "it was deleted long ago or given to another node, or this node runs on another directory than before"
+    " (`node-ready` in its log names the directory)"
+)
+"""Why a stream may not be there that the node does not remember to have removed."""
+
 
 class Removed:
     """Owns what is remembered of streams that are gone."""
@@ -70,6 +76,10 @@ class Removed:
     def of(self, name: str) -> tuple[bytes, ...]:
         """The lives of removed streams of this name; the newest of each creator last."""
         return tuple(life for creator in self._by_name.get(name, ()) for life in self._by_creator[creator][name])
+
+    def has(self, name: str, life: bytes = b"") -> bool:
+        """Whether a stream of this name was removed: the one of this life, or with b"" any."""
+        return any(life in (b"", known) for known in self.of(name))
 
     def rows(self) -> list[tuple[str, tuple[bytes, ...], str]]:
         """All that is remembered: names, lives and creators; of each creator, the name that was removed last behind."""

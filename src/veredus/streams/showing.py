@@ -60,7 +60,8 @@ def shown_subscription(stream: Stream, subscription: Subscription, flow: Flow | 
             "position": flow.position,
             "flow": "live" if flow.is_live else "historical",
             "credit": flow.credit,
-            "waits_for": flow.waits_for,
+            # Where no more can be settled either, that is what it waits for, though there is nothing to push.
+            "waits_for": "settlement" if flow.waits_for == "publications" and ledger.is_full else flow.waits_for,
         }
     return shown
 

@@ -35,7 +35,7 @@ from .flow import Flow
 from .kept import Kept, size_of_filter
 from .orders import Orders, Then
 from .parking import Parking, check_parking
-from .removed import GIVEN
+from .removed import GIVEN, NOT_REMOVED_HERE
 from .rights import next_owner, on_stream
 from .stream import Stream
 from .subscription import Subscription
@@ -65,10 +65,11 @@ class Subscribing:
     def subscribe(self, event: SubscribeRequested, stream: Stream, now: Now) -> None:
         """Find out where to begin, then `begin`; by time it takes the journal to tell."""
         if event.stream_incarnation and event.stream_incarnation != stream.incarnation:
+            was_removed = self._tables.removed.has(stream.name, event.stream_incarnation)
+            cause = "was deleted and created again" if was_removed else f"is another one now ({NOT_REMOVED_HERE})"
             raise Refused(
                 "stream-replaced",
-                f"stream {stream.name!r} was deleted and created again: its sequences now belong to other"
-                " publications; start again",
+                f"stream {stream.name!r} {cause}: its sequences now belong to other publications; start again",
                 incarnation=stream.incarnation,
             )
         wanted = wanted_by(event.filter or EVERYTHING)
@@ -392,7 +393,8 @@ def _from_us(event: SubscribeRequested) -> int:
 
 def _fenced(subscription: Subscription) -> str:
     return (
-        f"another owner has taken over subscription {subscription.subscriber}/{subscription.name}: this one must stop"
+        f"another subscriber has taken over subscription {subscription.subscriber}/{subscription.name}: this one must"
+        " stop"
     )
 
 
