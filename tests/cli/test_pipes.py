@@ -317,6 +317,21 @@ def test_a_command_waits_for_a_node_that_comes_up_as_long_as_it_is_told_to(tmp_p
     assert (publishing.returncode, out, err) == (Exit.OK, b"", b"")
 
 
+def test_who_publishes_waits_for_a_stream_that_cannot_be_stored_no_longer_than_its_patience(tmp_path: Path) -> None:
+    address = f"127.0.0.1:{free_port()}"
+    listen = ("--tcp", address, "--set", "listen.zeromq=", "--set", "listen.metrics=")
+    serve = [*COMMAND, "serve", "--directory", str(tmp_path / "journal"), "--log", "error", *listen]
+    # No segment can be made.
+    with (
+        Child(["sh", "-c", 'ulimit -f 1; exec "$@"', "sh", *serve], stderr=-1),
+        started("pub", "trades", "-a", address, "--timeout", "30s", "--patience", "1s") as publishing,
+    ):
+        out, err = publishing.communicate(b"one\n", 25)
+    assert (publishing.returncode, out) == (Exit.UNAVAILABLE, b"")
+    assert b"no node attached the source in 1 s" in err
+    assert b"the node could not store the new stream 'trades'" in err
+
+
 def feed(into: BinaryIO, data: bytes) -> None:
     try:
         into.write(data)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -42,13 +43,18 @@ class Target(NamedTuple):
     refused_s: float = REFUSED_S
 
     @contextmanager
-    def connect(self) -> Iterator[Node]:
-        """A connection, closed at the end of its block. Raises `Unavailable`, `Refused` or `Misuse`."""
+    def connect(self, answers_s: float = inf) -> Iterator[Node]:
+        """A connection, closed at the end of its block. Raises `Unavailable`, `Refused` or `Misuse`.
+
+        `answers_s`: how long to wait for each answer, if that is less than for the connection.
+        """
         where = ", ".join(self.addresses)
         absence = _Absence(where)
         try:
             with self._connected(where) as node:
-                node._node.connection.tell_link = absence.tell
+                connection = node._node.connection
+                connection.tell_link = absence.tell
+                connection.settings.timeout_s = min(self.timeout_s, answers_s)
                 yield node
         finally:
             absence.forget()

@@ -84,7 +84,7 @@ class _PublishCommand(click.Command):
     metavar="DURATION",
     default="30s",
     show_default=True,
-    help="How long to wait at the end for acknowledgements.",
+    help="How long to wait for acknowledgements at the end. It limits --timeout for each answer before that, too.",
 )
 @node_options
 def publish(
@@ -125,7 +125,7 @@ def publish(
     remembering = RememberingInput(file)
     with Interrupts() as interrupts, ExitStack() as opened:
         with interrupts.waiting():
-            node = opened.enter_context(target.connect())
+            node = opened.enter_context(target.connect(timeout_s))
             publishing = node.publisher(
                 stream, source=source, resume="token" if resume else "number", compression=compression
             )
