@@ -310,8 +310,8 @@ class _Publishing:
             note(f"{taken} of {counted(self._published_count, 'publication')} {done} acknowledged, {where}")
         if ending is None and not self._resumes and publisher.source and not self._source.seekable():
             note(
-                "the place in a pipe is not stored: if you run this again, all records are published again;"
-                " with --resume each time, only the missing ones"
+                "the node does not store how far a pipe was read: if you run this command again, it publishes all"
+                " records again; with --resume in each run, it publishes only the missing ones"
             )
         if in_doubt:
             numbers = spanned("number", publisher.taken_number + 1, publisher.number)

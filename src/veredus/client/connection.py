@@ -50,7 +50,7 @@ from .loops import check_loop
 from .losses import Losses, Pending
 from .pending import connections, finished, let_go_of_lost
 from .requests import Requests
-from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket, said_of_silence
+from .transport import LINK, NodeSocket, error_of_opening, nobody_at, open_socket, said_of_silence
 
 Told = TellOpened | TellReceipts | TellDelivery | TellHanded | TellSettled | TellMessage | TellClosed
 """What a channel may be told."""
@@ -272,7 +272,7 @@ class Connection:
             tried += 1
             refused_since = self._refused_since(refused_since, outcome)
             if refused_since is not None and time.monotonic() - refused_since >= self.settings.refused_s:
-                self._end(self._unreachable(f"{NOBODY_THERE} (tried for {self.settings.refused_s:g} s)"))
+                self._end(self._unreachable(nobody_at(self.settings.addresses, self.settings.refused_s)))
                 return
             if tried % len(self.settings.addresses) == 0:
                 left_s = inf if refused_since is None else refused_since + self.settings.refused_s - time.monotonic()

@@ -182,7 +182,7 @@ class Node:
             if isinstance(error, Refused | Unavailable) and hasattr(self, "host"):
                 await self._close_unused()
             self._watching.cancel()
-            self._directory.close()
+            self._directory.abandon()
             raise
 
     async def _close_unused(self) -> None:
