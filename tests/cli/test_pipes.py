@@ -372,7 +372,7 @@ def test_what_a_pipe_publishes_again_is_said_and_with_resume_it_does_not(
         assert ran.code == Exit.OK
         return ran.err
 
-    assert "with --resume each time, only the missing ones" in publish("twice")
+    assert "with --resume in each run, it publishes only the missing ones" in publish("twice")
     publish("twice")
     assert node.streams.show("twice")["head"] == 4
     for _ in range(2):
