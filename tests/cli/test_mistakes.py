@@ -367,7 +367,8 @@ def test_the_key_of_a_certificate_needs_the_certificate(run_veredus: Veredus) ->
 def test_a_run_of_no_seeds_checks_nothing_and_is_refused(run_veredus: Veredus, seeds: str, tmp_path: Path) -> None:
     refused = run_veredus("sim", "run", "--seeds", seeds)
     assert refused.code == Exit.USAGE
-    assert "--seeds" in refused.err
+    assert refused.err.startswith("Usage: veredus sim run")
+    assert "\nError: argument --seeds: " in refused.err
     assert run_veredus("sim", "campaign", "--ledger", str(tmp_path / "ledger"), "--seeds", seeds).code == Exit.USAGE
 
 
@@ -442,3 +443,28 @@ def test_what_was_read_before_the_input_fails_is_published(
     failed = run_veredus("pub", "trades", "--file", file)
     assert (failed.code, "Input/output error" in failed.err) == (Exit.ERROR, True)
     assert node.streams.show("trades")["head"] == 2
+
+
+def test_a_message_that_stands_where_a_file_is_named_is_told_where_it_comes_from(run_veredus: Veredus) -> None:
+    refused = run_veredus("topics", "--id", "alice", "--proxy", "127.0.0.1:1", "put", "rules", "hello")
+    assert refused.code == Exit.USAGE
+    assert "to put a text, write it to standard input: echo hello | veredus topics put TOPIC" in refused.err
+
+
+def test_a_unix_socket_that_is_not_there_is_said_to_be_missing(run_veredus: Veredus, tmp_path: Path) -> None:
+    refused = run_veredus("stream", "ls", "--address", f"unix://{tmp_path}/nowhere", "--timeout", "0.3s")
+    assert refused.code == Exit.UNAVAILABLE
+    assert "this path does not exist" in refused.err
+
+
+def test_a_node_that_cannot_start_leaves_nothing_in_a_directory_that_it_has_made(
+    run_veredus: Veredus, tmp_path: Path
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        where = f"127.0.0.1:{taken.getsockname()[1]}"
+        listen = ("--tcp", where, "--set", "listen.zeromq=", "--set", "listen.metrics=")
+        refused = run_veredus("serve", "--directory", tmp_path / "new", *listen)
+        (tmp_path / "old").mkdir()
+        run_veredus("serve", "--directory", tmp_path / "old", *listen)
+    assert refused.code == Exit.UNAVAILABLE
+    assert [found.name for found in tmp_path.iterdir()] == ["old"]

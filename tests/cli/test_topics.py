@@ -210,6 +210,13 @@ def test_flags_are_stronger_than_the_file(run_as: Run, around: Scene, tmp_path: 
     assert (tmp_path / "other" / "client_alice").is_dir()
 
 
+def test_who_waits_for_a_message_waits_for_a_proxy_too(tmp_path: Path) -> None:
+    waiting = ["topics", "--id", "alice", "--proxy", f"127.0.0.1:{free_port()}", "--directory", str(tmp_path)]
+    began_s = time.monotonic()
+    assert run(veredus, [*waiting, "get", "t", "--wait", "2s"]) == Exit.UNAVAILABLE
+    assert time.monotonic() - began_s > 1
+
+
 def test_where_no_proxy_is_there_that_is_said_in_one_sentence(
     capfd: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -68,7 +68,7 @@ def test_a_node_that_comes_within_that_time_is_found(node: Embedded, tmp_path: P
 
 def test_a_node_is_found_by_a_path_that_is_longer_than_an_address_of_a_socket(node: Embedded, tmp_path: Path) -> None:
     place = tmp_path / ("d" * 100) / ("e" * 100) / "far.socket"
-    with pytest.raises(Unavailable, match=r"no process listens there|No such file"):
+    with pytest.raises(Unavailable, match="this path does not exist"):
         veredus.connect(f"unix://{place}", refused_s=0.1)
     place.parent.mkdir(parents=True)
     place.symlink_to(node.served.address.removeprefix("unix://"))

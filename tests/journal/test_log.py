@@ -17,6 +17,7 @@ from veredus.journal.exchange import (
     GroupWritten,
     LogFailed,
     SegmentFailed,
+    SegmentLacking,
     SpaceMissing,
     SpaceReturned,
     SyncMode,
@@ -26,7 +27,6 @@ from veredus.journal.exchange import (
 )
 from veredus.journal.phases import Phase
 from veredus.journal.settings import LogSettings
-from veredus.kernel.effects import Note
 from veredus.kernel.gathered import Gathered
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
@@ -250,11 +250,11 @@ def test_why_a_segment_cannot_be_made_is_told_at_once_when_it_changes_and_where_
         rig.disk.refusal = refusal
         rig.time_ns += SMALL.retry_ns
         rig.settle()
-    told = [effect for effect in rig.said if isinstance(effect, Note | SpaceMissing)]
+    told = [effect for effect in rig.said if isinstance(effect, SegmentLacking | SpaceMissing)]
     assert told == [
-        Note("warning", "journal-segment-failed", {"segment": 2, "code": "io-error", "reason": "Permission denied"}),
+        SegmentLacking(2, SMALL.segment_size, "io-error", "Permission denied"),
         SpaceMissing("io-error", "Permission denied"),
-        Note("warning", "journal-segment-failed", {"segment": 2, "code": "disk-full", "reason": rig.disk.refusal[1]}),
+        SegmentLacking(2, SMALL.segment_size, "disk-full", rig.disk.refusal[1]),
     ]
     assert rig.log.why_full == rig.disk.refusal[1]
     rig.disk.size_max = 1 << 30

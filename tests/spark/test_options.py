@@ -61,6 +61,7 @@ def test_several_key_patterns_stand_on_lines_of_their_own() -> None:
     [
         ({"stream": ""}, "one of the options `stream` and `streams` is needed"),
         ({"maxRowPerTrigger": "7"}, "did you mean 'maxRowsPerTrigger'"),
+        ({"maxRows": "7"}, "did you mean 'maxRowsPerTrigger'"),
         ({"option.stream": "trades"}, "CREATE TEMPORARY VIEW"),
         ({"colour": "red"}, "the option `colour` is not known here; known options: address"),
         ({"subscribe": "trades"}, "the option `subscribe` is not known here; did you mean 'stream'?"),

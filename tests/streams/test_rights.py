@@ -6,9 +6,10 @@ import pytest
 
 from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, open_run, staged
+from veredus.kernel.errors import Refused
 from veredus.streams import exchange as x
 from veredus.streams.facts import StreamConfig
-from veredus.streams.rights import Resource, on_sink, on_stream
+from veredus.streams.rights import Resource, Rights, on_sink, on_stream
 from veredus.streams.tables import StreamsLimits
 
 STRANGER = 9
@@ -237,3 +238,13 @@ def test_a_rule_that_limits_subscribers_limits_no_look_at_subscriptions_alone_or
     assert shown.result["floor"] == listed.result[0]["floor"]
     refused = said_to_a_stranger(rig, x.AdminRequested(STRANGER, 3, "mallory", "subscription.remove", named))
     assert refused.code == "forbidden"
+
+
+def test_who_would_not_be_let_in_as_any_source_is_not_told_of_sources() -> None:
+    only_named = Rights(lambda _, __, resource: resource.source != "" and resource.name == "s", lambda _: None)
+    with pytest.raises(Refused, match=r"^mallory may not publish on stream 's' without a source: no rule in the"):
+        only_named.check(1, "mallory", "publish", on_stream("s", source=""))
+    with pytest.raises(
+        Refused, match=r"^mallory may not publish on stream 'other': no rule in the \[security\] section"
+    ):
+        only_named.check(1, "mallory", "publish", on_stream("other", source=""))

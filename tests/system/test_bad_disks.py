@@ -150,7 +150,8 @@ def test_why_no_segment_can_be_made_is_told_as_it_is_and_publications_are_taken_
             reason = f"Is a directory ({in_its_place.name})"
             assert (ahead["segment"], ahead["code"], ahead["reason"]) == (2, "io-error", reason)
             assert (refused["code"], refused["reason"]) == ("io-error", reason)
-            assert refused["directory"] == str(served.directory)
+            assert ahead["size"] >= 64 << 10
+            assert ahead["directory"] == refused["directory"] == str(served.directory)
             in_its_place.rmdir()
             told(served, "publications-taken-again")
             publisher.flush(timeout_s=30)

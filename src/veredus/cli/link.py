@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -21,6 +22,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 SILENCE_S = 2.0
 """A command that has waited so long for a node says so."""
+TIMEOUT_S = 10.0
+REFUSED_S = 5.0
+"""As long as a command waits where no process listens: a node that is started in the same script may come up."""
 DEFAULT_ADDRESS = "veredus://127.0.0.1:7071"
 ADDRESSES_HELP = (
     f"The address of the node. With several, the command uses one that answers.  [default: {DEFAULT_ADDRESS}]"
@@ -35,16 +39,22 @@ class Target(NamedTuple):
     authorities: str
     certificate: str
     key: str
-    timeout_s: float
+    timeout_s: float = TIMEOUT_S
+    refused_s: float = REFUSED_S
 
     @contextmanager
-    def connect(self) -> Iterator[Node]:
-        """A connection, closed at the end of its block. Raises `Unavailable`, `Refused` or `Misuse`."""
+    def connect(self, answers_s: float = inf) -> Iterator[Node]:
+        """A connection, closed at the end of its block. Raises `Unavailable`, `Refused` or `Misuse`.
+
+        `answers_s`: how long to wait for each answer, if that is less than for the connection.
+        """
         where = ", ".join(self.addresses)
         absence = _Absence(where)
         try:
             with self._connected(where) as node:
-                node._node.connection.tell_link = absence.tell
+                connection = node._node.connection
+                connection.tell_link = absence.tell
+                connection.settings.timeout_s = min(self.timeout_s, answers_s)
                 yield node
         finally:
             absence.forget()
@@ -62,6 +72,7 @@ class Target(NamedTuple):
                 token=self.token or None,
                 tls=tls,
                 timeout_s=self.timeout_s,
+                refused_s=self.refused_s,
                 client=f"veredus-cli-{os.getpid()}",
             )
         finally:
@@ -183,9 +194,8 @@ def node_options(command: F, addresses_help: str = ADDRESSES_HELP) -> F:
     @click.option(
         "--timeout",
         metavar="DURATION",
-        default="10s",
-        show_default=True,
-        help="How long to wait for each answer of the node.",
+        help="How long to wait for a node that is not there yet, and for each answer."
+        f"  [default: {REFUSED_S:g}s, and {TIMEOUT_S:g}s]",
     )
     @wraps(command)
     def with_target(
@@ -195,15 +205,16 @@ def node_options(command: F, addresses_help: str = ADDRESSES_HELP) -> F:
         authorities: str,
         certificate: str,
         certificate_key: str,
-        timeout: str,
+        timeout: str | None,
         **options: Any,
     ) -> Any:
         if certificate_key and not certificate:
             raise click.UsageError("--certificate-key goes with --certificate: name the client's certificate, too")
         token = os.environ.get("VEREDUS_TOKEN", "").strip() if token_file is None else _token_in(token_file)
-        target = Target(
-            addresses or (DEFAULT_ADDRESS,), token, authorities, certificate, certificate_key, seconds_of(timeout)
-        )
+        target = Target(addresses or (DEFAULT_ADDRESS,), token, authorities, certificate, certificate_key)
+        if timeout is not None:
+            timeout_s = seconds_of(timeout)
+            target = target._replace(timeout_s=timeout_s, refused_s=timeout_s)
         return command(*arguments, target=target, **options)
 
     return with_target  # type: ignore[return-value]

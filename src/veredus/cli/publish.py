@@ -84,7 +84,7 @@ class _PublishCommand(click.Command):
     metavar="DURATION",
     default="30s",
     show_default=True,
-    help="How long to wait at the end for acknowledgements.",
+    help="How long to wait for acknowledgements at the end. It limits --timeout for each answer before that, too.",
 )
 @node_options
 def publish(
@@ -125,7 +125,7 @@ def publish(
     remembering = RememberingInput(file)
     with Interrupts() as interrupts, ExitStack() as opened:
         with interrupts.waiting():
-            node = opened.enter_context(target.connect())
+            node = opened.enter_context(target.connect(timeout_s))
             publishing = node.publisher(
                 stream, source=source, resume="token" if resume else "number", compression=compression
             )
@@ -310,8 +310,8 @@ class _Publishing:
             note(f"{taken} of {counted(self._published_count, 'publication')} {done} acknowledged, {where}")
         if ending is None and not self._resumes and publisher.source and not self._source.seekable():
             note(
-                "the place in a pipe is not stored: if you run this again, all records are published again;"
-                " with --resume each time, only the missing ones"
+                "the node does not store how far a pipe was read: if you run this command again, it publishes all"
+                " records again; with --resume in each run, it publishes only the missing ones"
             )
         if in_doubt:
             numbers = spanned("number", publisher.taken_number + 1, publisher.number)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
+from argparse import ArgumentParser
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
@@ -22,13 +23,19 @@ def sim() -> None:
     """Check every guarantee in simulated worlds, each drawn from a seed."""
 
 
+class _Parser(ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """As any command says what is wrong."""
+        raise click.UsageError(message, click.get_current_context())
+
+
 @sim.command("run", context_settings={"ignore_unknown_options": True, "help_option_names": []})
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def run(arguments: tuple[str, ...]) -> None:
     """Run many seeds, or trace one of them."""
     from veredus.sim.campaign import main
 
-    code = main(list(arguments), watch=_shown)
+    code = main(list(arguments), watch=_shown, parser_kind=_Parser)
     if code:
         raise Ended(Exit(code))
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, NamedTuple
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 import click
 
@@ -25,6 +26,8 @@ FORMATS = (RAW, LINES, PREFIXED)
 _IN_DOUBT = ("no-proxy", "server-unavailable", "server-failed")
 """With these it is not known whether a message was put."""
 _AT_ONCE_MAX = 1_000
+_NO_PROXY_S = 0.5
+"""How long to wait before a proxy that was not there is asked again."""
 
 
 class _Given(NamedTuple):
@@ -155,9 +158,19 @@ def forget(given: _Given, topic: str) -> None:
         client.forget_last(topic)
 
 
+class _Message(click.File):
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """As any file; what stands where `echo` has its text is told where messages come from."""
+        try:
+            return super().convert(value, param, ctx)
+        except click.BadParameter as error:
+            advice = "to put a text, write it to standard input: echo hello | veredus topics put TOPIC"
+            raise click.BadParameter(f"{error.message}; {advice}", ctx, param) from None
+
+
 @topics.command("put", short_help="Put a message, or lines, into TOPIC.")
 @click.argument("topic")
-@click.argument("file", type=click.File("rb"), default="-")
+@click.argument("file", type=_Message("rb"), default="-")
 @click.option("--lines", "is_lines", is_flag=True, help="Put each line as a message of its own.")
 @click.option("--key", help="What names this put: with the key of the last put on TOPIC, it is always a retry.")
 @click.pass_obj
@@ -302,11 +315,25 @@ def get(given: _Given, topic: str, wait: str, wanted: int | None, loop: bool, fo
 
 
 def _next(client: Client, topic: str, count_max: int, wait_s: float) -> list[Message]:
-    """Messages that come next, at most so many. A single one is asked for as the page has it."""
-    if count_max > 1:
-        return client.get_many(topic, min(count_max, _AT_ONCE_MAX), wait_s=wait_s)
-    message = client.get(topic, wait_s=wait_s)
-    return [] if message is None else [message]
+    """Messages that come next, at most so many, also from a proxy that comes up before `wait_s` is over.
+
+    A single one is asked for as the page has it.
+    """
+    from veredus.kernel.errors import Unavailable
+
+    end_s = time.monotonic() + wait_s
+    while True:
+        try:
+            left_s = max(0.0, end_s - time.monotonic())
+            if count_max > 1:
+                return client.get_many(topic, min(count_max, _AT_ONCE_MAX), wait_s=left_s)
+            message = client.get(topic, wait_s=left_s)
+        except Unavailable as error:
+            if error.code != "no-proxy" or time.monotonic() + _NO_PROXY_S > end_s:
+                raise
+            time.sleep(_NO_PROXY_S)
+        else:
+            return [] if message is None else [message]
 
 
 def _write(body: bytes, form: str) -> None:

@@ -49,7 +49,16 @@ from .loops import check_loop
 from .losses import Losses, Pending
 from .pending import connections, finished, let_go_of_lost
 from .requests import Requests
-from .transport import LINK, NOBODY_THERE, NodeSocket, error_of_opening, open_socket, said_of_silence
+from .transport import (
+    LINK,
+    NO_PATH,
+    NOBODY_THERE,
+    NodeSocket,
+    error_of_opening,
+    nobody_at,
+    open_socket,
+    said_of_silence,
+)
 
 Told = TellOpened | TellReceipts | TellDelivery | TellHanded | TellSettled | TellMessage | TellClosed
 """What a channel may be told."""
@@ -133,7 +142,8 @@ class Connection:
                 await asyncio.shield(self._opened)
         except TimeoutError:
             why = self._why()
-            error = self._nobody_there(self.settings.open_s) if why.endswith(NOBODY_THERE) else self._unreachable(why)
+            is_nobody_there = why.endswith((NOBODY_THERE, NO_PATH))
+            error = self._nobody_there(self.settings.open_s) if is_nobody_there else self._unreachable(why)
             await self.close(error)
             raise error from None
         except asyncio.CancelledError:
@@ -266,7 +276,7 @@ class Connection:
         return Unavailable("unreachable", f"no node answered at {where}: {reason}", addresses=where)
 
     def _nobody_there(self, tried_s: float) -> Unavailable:
-        return self._unreachable(f"{NOBODY_THERE} (tried for {tried_s:g} s)")
+        return self._unreachable(nobody_at(self.settings.addresses, tried_s))
 
     async def _live(self, address: Address) -> Outcome:
         """One link, from connecting to its end."""

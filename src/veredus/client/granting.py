@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from .connection import Connection
 
+HANGS = "the connection is there, but the node may hang, or be very busy"
+"""Why a node that could answer has not."""
+
 
 async def wait_granted(
     granted: asyncio.Future[None],
@@ -34,7 +37,8 @@ async def wait_granted(
         said, why = f"no node {wanted} in {timeout_s:g} s, {at_node(connection)}", delay()
         leave()
         if why is None:
-            raise Unavailable("no-answer", said) from None
+            is_linked = not connection.describe()[1]
+            raise Unavailable("no-answer", f"{said}: {HANGS}" if is_linked else said) from None
         raise Unavailable(why.code, f"{said}: {why.message}") from None
     except asyncio.CancelledError:
         leave()

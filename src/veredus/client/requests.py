@@ -13,6 +13,7 @@ from veredus.kernel.errors import Misuse, Unavailable, VeredusError
 from veredus.protocols.zeps import messages as m
 
 from .causes import error_of
+from .granting import HANGS
 
 ASKED_ONCE = frozenset(("stream.delete", "subscription.remove", "sink.remove"))
 """Requests that are not repeated when the link is lost before their answer: they may have been done."""
@@ -58,7 +59,7 @@ class Requests:
                 return await asked.answer
         except TimeoutError:
             where, why = self._describe()
-            waited = f"no node answered {_call_of(verb)} in {timeout_s:g} s, at {where}" + (f": {why}" if why else "")
+            waited = f"no node answered {_call_of(verb)} in {timeout_s:g} s, at {where}: {why or HANGS}"
             if asked.is_sent and not verb.endswith((".list", ".show")):
                 raise Unavailable("in-doubt", f"{waited}; the node may have done it") from None
             raise Unavailable("no-answer", waited) from None

@@ -9,6 +9,7 @@ import ssl
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import cast
 
 from veredus.kernel.errors import Refused, Unavailable, VeredusError, words_of
@@ -28,6 +29,7 @@ CONNECT_TIMEOUT_S = 5.0
 WRITE_BUFFER_SIZE_MAX = 16 << 20
 _GREETING_SIZE = 260
 NOBODY_THERE = "no process listens there"
+NO_PATH = "this path does not exist: no node listens there, or on another path"
 TURN_S = 0.005
 """What takes longer than this, all that was read at once together, is followed by a turn of everybody else."""
 _ALERTS = {
@@ -212,7 +214,15 @@ def said_of_silence(address: Address, known: str) -> str:
     return f"{address}: the connection was accepted; {known}; {may_be}"
 
 
+def nobody_at(addresses: Sequence[Address], tried_s: float) -> str:
+    """Why there is no link, where every address has refused it for so long."""
+    is_no_path = all(address.path and not Path(address.path).exists() for address in addresses)
+    return f"{NO_PATH if is_no_path else NOBODY_THERE} (tried for {tried_s:g} s)"
+
+
 def _said_of(error: OSError | TimeoutError) -> str:
     if isinstance(error, ConnectionRefusedError):
         return NOBODY_THERE
+    if isinstance(error, FileNotFoundError):
+        return NO_PATH
     return (error.strerror if isinstance(error, OSError) else "") or words_of(error)

@@ -27,7 +27,6 @@ from collections.abc import Callable, Sequence
 
 from veredus.delivery.record import Envelope, RecordKind, write_envelope
 from veredus.kernel.deadlines import Deadlines
-from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
 from veredus.kernel.octets import Octets
 
@@ -44,6 +43,7 @@ from .exchange import (
     RemoveSegment,
     SegmentCreated,
     SegmentFailed,
+    SegmentLacking,
     SpaceMissing,
     SpaceReturned,
     SyncMode,
@@ -405,8 +405,7 @@ class Appending:
         if self._failure != (event.code, event.reason):
             # Long before the segment is needed, it may be.
             self._failure = (event.code, event.reason)
-            fields: dict[str, object] = {"segment": upcoming.number, "code": event.code, "reason": event.reason}
-            self._orders.say(Note("warning", "journal-segment-failed", fields))
+            self._orders.say(SegmentLacking(upcoming.number, upcoming.size, event.code, event.reason))
         self._timers.set(Timer.SPACE, now.monotonic_ns + self._settings.retry_ns)
         self.submit(now)
 

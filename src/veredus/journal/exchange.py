@@ -379,6 +379,18 @@ class CheckpointFailed(msgspec.Struct, frozen=True):
     is_final: bool = False
 
 
+class SegmentLacking(msgspec.Struct, frozen=True):
+    """The next segment, which takes `size` bytes, cannot be made yet: it may be needed only later.
+
+    Codes as in `SegmentFailed`.
+    """
+
+    segment: int
+    size: int
+    code: str
+    reason: str
+
+
 class SpaceMissing(msgspec.Struct, frozen=True):
     """No segment can be made, or what the next checkpoint needs cannot be held back: what carries publications is
     refused until `SpaceReturned`; reading goes on.
@@ -415,6 +427,7 @@ LogEffect: TypeAlias = (
     | CheckpointWanted
     | CheckpointDone
     | CheckpointFailed
+    | SegmentLacking
     | SpaceMissing
     | SpaceReturned
     | LogFailed

@@ -47,13 +47,16 @@ sync_data = getattr(os, "fdatasync", os.fsync)
 class Directory:
     """Owns the locks on a journal's directory, from `open_directory` to `close`."""
 
-    __slots__ = ("_held", "_lock", "_opened", "access", "path")
+    __slots__ = ("_held", "_is_new", "_lock", "_opened", "access", "path")
 
-    def __init__(self, path: Path, opened: int, lock: int | None, access: Note | None = None) -> None:
+    def __init__(
+        self, path: Path, opened: int, lock: int | None, access: Note | None = None, is_new: bool = False
+    ) -> None:
         """Of a directory that is open as descriptor `opened`, and its lock file, if it has one, as `lock`.
 
-        `access` is what is to be said of what others can do with it, None for nothing.
+        `access` is what is to be said of what others can do with it, None for nothing. `is_new`: it was just made.
         """
+        self._is_new = is_new
         self.path = path
         self.access = access
         self._opened = opened
@@ -163,6 +166,14 @@ class Directory:
             return f"the lock file {str(lock_file)!r} was removed or replaced"
         return ""
 
+    def abandon(self) -> None:
+        """Let go of the directory of a node that did not start, and remove it if it is new and holds only our lock."""
+        with suppress(OSError):
+            if self._is_new and [file.name for file in self.path.iterdir()] == [LOCK_NAME] and not self.displaced():
+                (self.path / LOCK_NAME).unlink()
+                self.path.rmdir()
+        self.close()
+
     def close(self) -> None:
         """Let go of the directory. Closing again does nothing."""
         while self._held:
@@ -226,6 +237,7 @@ def open_directory(path: Path) -> Directory:
     (`disk-full`, `too-many-files`) while there is no room for its lock.
     """
     try:
+        is_new = not path.exists()
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     except (FileExistsError, NotADirectoryError) as error:
@@ -238,7 +250,7 @@ def open_directory(path: Path) -> Directory:
     try:
         # Before it is locked: who holds it now, and may not, cannot come back.
         access = _restrict(opened)
-        return Directory(path, opened, _take(path, opened, access), access)
+        return Directory(path, opened, _take(path, opened, access), access, is_new)
     except BaseException:
         os.close(opened)
         raise

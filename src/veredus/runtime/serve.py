@@ -71,6 +71,7 @@ from .renewal import Renewal, Reread
 from .security import server_context
 from .service_manager import ServiceManager
 from .sockets import StreamDoors
+from .space import say_of_space
 from .stopping import stop_asked
 from .telemetry import TelemetryServer
 from .threads import in_thread
@@ -181,7 +182,7 @@ class Node:
             if isinstance(error, Refused | Unavailable) and hasattr(self, "host"):
                 await self._close_unused()
             self._watching.cancel()
-            self._directory.close()
+            self._directory.abandon()
             raise
 
     async def _close_unused(self) -> None:
@@ -350,11 +351,8 @@ class Node:
                 if is_final and self._checkpointed is not None and not self._checkpointed.done():
                     self._checkpointed.set_exception(self._not_closed(reason))
                 self._log.error("checkpoint-failed", reason=reason, directory=self.settings.node.directory)
-            case journal.SpaceMissing(code, reason):
-                directory = self.settings.node.directory
-                self._log.error("publications-refused", code=code, reason=reason, directory=directory)
-            case journal.SpaceReturned():
-                self._log.warning("publications-taken-again", directory=self.settings.node.directory)
+            case journal.SegmentLacking() | journal.SpaceMissing() | journal.SpaceReturned():
+                say_of_space(self._log, order, self.settings.node.directory)
             case journal.LogFailed(reason):
                 raise Unavailable(
                     "journal-failed", f"the journal failed ({reason}): the node stops, and recovers when started"

@@ -102,13 +102,18 @@ def _unseen(outcomes: Iterator[Outcome], _count: int) -> Iterable[Outcome]:
     return outcomes
 
 
-def main(argv: Sequence[str] | None = None, say: Say | None = None, watch: Watch = _unseen) -> int:
+def main(
+    argv: Sequence[str] | None = None,
+    say: Say | None = None,
+    watch: Watch = _unseen,
+    parser_kind: type[argparse.ArgumentParser] = argparse.ArgumentParser,
+) -> int:
     """The command; returns its exit code. What it says goes to standard output unless `say` takes it.
 
-    Many worlds pass through `watch`. Raises `Refused("bad-topology")`.
+    Many worlds pass through `watch`. A `parser_kind` says what is wrong in `argv`. Raises `Refused("bad-topology")`.
     """
     say = say or sys.stdout.write
-    options, begun_s = _options(argv), time.monotonic()
+    options, begun_s = _options(argv, parser_kind), time.monotonic()
     topology = read_topology(Path(options.topology)) if options.topology else DRAWN
     if options.faults is not None:
         topology = replace(topology, faults=options.faults)
@@ -134,10 +139,8 @@ def main(argv: Sequence[str] | None = None, say: Say | None = None, watch: Watch
     return EXIT_VIOLATED if any(outcome.violation for outcome in outcomes) else 0
 
 
-def _options(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(
-        prog="veredus sim run", description="Run simulated worlds and check every guarantee in them."
-    )
+def _options(argv: Sequence[str] | None, parser_kind: type[argparse.ArgumentParser]) -> argparse.Namespace:
+    parser = parser_kind(prog="veredus sim run", description="Run simulated worlds and check every guarantee in them.")
     parser.add_argument("--seeds", type=_count, default=200, help="number of worlds (default: 200)")
     parser.add_argument("--first", type=int, default=1, help="the first seed (default: 1)")
     parser.add_argument("--seed", type=int, help="run only this seed")

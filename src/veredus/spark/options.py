@@ -327,6 +327,7 @@ def _known(given: Mapping[str, str], names: tuple[str, ...]) -> _Options:
             raise Refused("bad-option", "Spark does not keep the options of a table: use CREATE TEMPORARY VIEW")
         elif key.lower() not in _SET_BY_SPARK:
             near = [by_key[one] for one in get_close_matches(key.lower(), by_key, n=1)]
+            near += [by_key[one] for one in by_key if one.startswith(key.lower())]
             meant = [name for name in (_OF_KAFKA.get(key.lower()), *near) if name in names]
             hint = f"; did you mean {meant[0]!r}?" if meant else f"; known options: {', '.join(names)}"
             raise _refused(key, f"is not known here{hint}")

@@ -346,7 +346,7 @@ class Publishing:
         self._orders.counts.refused_batches += 1
         if self.is_there(attachment):
             last = attachment.source.last_durable if attachment.source else attachment.number
-            message = f"the node could not store the batch ({reason}): offer it again later"
+            message = f"the node could not store the batch ({reason}): try again later"
             self._orders.say(RefuseBatch(attachment.session, first_number, code, message, last))
 
     def count_duplicate(self) -> None:

@@ -80,6 +80,10 @@ class Rights:
         """
         if self.may(principal, verb, resource):
             return
+        anyone = resource._replace(source=None, subscriber=None)
+        if not self.may(principal, verb, anyone):
+            # No other source, and no other subscriber, would help.
+            resource = anyone
         self._refuse(session, principal, verb, resource, f"{verb} on {resource}", is_noted)
 
     def check_owner(self, session: int, principal: str, owner: str, resource: Resource) -> None:
@@ -95,7 +99,7 @@ class Rights:
         if is_noted:
             self._say(Note("warning", "forbidden", {**fields, "session": session}))
         who = principal or "an unauthenticated peer"
-        message = f"{who} may not {said}: ask for a rule in the [security] section"
+        message = f"{who} may not {said}: no rule in the [security] section allows it"
         raise Refused("forbidden", message, **fields)
 
     def hold(self, session: int, principal: str, verb: str, resource: Resource, *, is_noted: bool = True) -> None:

@@ -130,7 +130,7 @@ def test_what_the_journal_refuses_is_answered_as_an_error_and_taken_when_it_is_p
     scene.sync()
     texts = [end.text for end in scene.ended]
     assert scene.done() == [(1, "OK"), (2, "INTERNAL_ERROR"), (3, "INTERNAL_ERROR")]
-    assert texts[1].endswith("offer it again later [disk-full]")
+    assert texts[1].endswith("try again later [disk-full]")
     scene.rig.is_full = False
     scene.put(4, 2)
     scene.sync()
