@@ -321,7 +321,7 @@ def test_a_stage_with_rows_that_are_gone_is_not_committed(served: ServedNode, pu
             assert refused.value.code in ("lost", "unknown-stage")
             with pytest.raises(veredus.Refused) as refused:
                 gone.wait(gone.publish("k", "more"), timeout_s=20)
-            assert refused.value.code == "lost"
+            assert refused.value.code == "stage-closed"
 
 
 def test_a_closed_stage_whose_last_rows_are_gone_is_not_committed_with_the_others(

@@ -24,9 +24,9 @@ class SourceAttaching:
         """What it publishes to, for a message."""
         return f"stream {self.stream!r}, source {self.source!r}"
 
-    def opening(self, epoch: int) -> Opening:
-        """The message that attaches it."""
-        return m.AttachSource(self.stream, self.source, self.incarnation, epoch, self.is_sparse)
+    def opening(self, known: int) -> Opening:
+        """The message that attaches it; `known`: the epoch that it was granted, 0 for none."""
+        return m.AttachSource(self.stream, self.source, self.incarnation, known, self.is_sparse)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ class StageAttaching:
         """Nothing: what is staged and not committed is no loss."""
         return ""
 
-    def opening(self, epoch: int) -> Opening:
-        """The message that opens it."""
-        return m.OpenStage(self.sink, self.run_epoch, self.stream, self.key, self.commit_id)
+    def opening(self, known: int) -> Opening:
+        """The message that opens it; `known`: the number of the stage that it was granted, 0 for none."""
+        return m.OpenStage(self.sink, self.run_epoch, self.stream, self.key, self.commit_id, known)
 
 
 def new_incarnation() -> bytes:

@@ -128,7 +128,7 @@ class SourceChannel:
     def begin(self) -> None:
         """A link is open: attach, under the epoch that is known."""
         if self.intake.failure is None:
-            self._channel = self._connection.open_channel(self, self._attaching.opening(self._epoch))
+            self._channel = self._connection.open_channel(self, self._attaching.opening(self._epoch or self.stage))
 
     def take(self, told: Told) -> None:
         """Turn what the channel said into the outbox's facts."""

@@ -207,7 +207,7 @@ _ASKED: dict[type, Callable[[Any], object]] = {
     x.FilterChangeRequested: lambda f: c.MessageRequested(f.session, m.ChangeFilter(f.filter, f.position)),
     x.RunOpenRequested: lambda f: c.OpenRequested(f.session, m.OpenRun(f.sink, f.incarnation, f.epoch, f.is_ephemeral)),
     x.StageOpenRequested: lambda f: c.OpenRequested(
-        f.session, m.OpenStage(f.sink, f.run_epoch, f.stream, f.stage_key, f.commit_id)
+        f.session, m.OpenStage(f.sink, f.run_epoch, f.stream, f.stage_key, f.commit_id, f.stage)
     ),
     x.CommitRequested: lambda f: c.MessageRequested(
         f.session, m.Commit(f.request, f.sink, f.run_epoch, f.commit_id, f.stages, f.contents)

@@ -98,6 +98,18 @@ class Committing:
         fact = StageOpened(number, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key, stage.commit_id)
         self._orders.append_fact(fact, _StageGranted(self, event.session, stage, is_new=True), now)
 
+    def check_kept(self, event: StageOpenRequested) -> None:
+        """Raise `Refused("stage-closed")` where a stage is to be opened again that is not open any more, before a stream
+        is made for it. Its key tells its owner from others, who learn nothing here.
+        """
+        known = self._tables.open_stage(event.stage)
+        if event.stage and (known is None or known.is_committing or known.stage_key != event.stage_key):
+            message = (
+                f"stage {event.stage} of sink {event.sink!r} is not open any more: it was committed or dropped, its"
+                " stream was deleted, or the journal was put back to an older copy"
+            )
+            raise Refused("stage-closed", message, stage=event.stage)
+
     def _stage_with(self, event: StageOpenRequested, stream: Stream, run: Run) -> Stage | None:
         stage = run.attempts.get((event.stage_key, event.run_epoch, stream.stream_id))
         return None if stage is None or stage.is_committing else stage

@@ -309,6 +309,7 @@ class StreamsEngine:
     def _open_stage(self, event: StageOpenRequested, now: Now) -> None:
         self._rights.hold(event.session, event.principal, PUBLISH, on_sink(event.sink))
         self._rights.hold(event.session, event.principal, PUBLISH, on_stream(event.stream, source=""))
+        self._committing.check_kept(event)
         then = partial(self._open_stage_in, event)
         self._creating.use(event.session, event.principal, event.stream, then, now)
 

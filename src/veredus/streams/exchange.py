@@ -344,7 +344,8 @@ class StageOpenRequested:
     """Rows for `stream` will be written under a new stage; `stage_key`: 16 random bytes that identify the attempt.
 
     `commit_id`: the commit that the stage is for, -1 for any. Once that is done or given up, the stage is dropped, or
-    refused with `stage-closed`.
+    refused with `stage-closed`. `stage`: the number of the stage that is opened again, 0 for who was granted none yet:
+    where it is not open any more, that is refused with `stage-closed`, and no other one is opened in its place.
     """
 
     session: int
@@ -354,6 +355,7 @@ class StageOpenRequested:
     stream: str
     stage_key: bytes
     commit_id: int = -1
+    stage: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -279,7 +279,7 @@ class Channels:
     def _open_stage(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         session = self._opened(frame, Role.STAGE)
-        stage = said.sink, said.run_epoch, said.stream, said.key, said.commit_id
+        stage = said.sink, said.run_epoch, said.stream, said.key, said.commit_id, said.stage
         self._effects.append(x.StageOpenRequested(session, self.principal, *stage))
 
     def _commit(self, frame: Frame) -> None:

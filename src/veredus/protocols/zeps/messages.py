@@ -248,12 +248,14 @@ class OpenStage(Message, frozen=True):
     stream: Name
     key: Incarnation
     commit_id: Signed = -1
+    stage: Whole = 0
 
 
 class StageOpened(Message, frozen=True):
     """The stage is open; batches are offered on this channel with source id 0 and numbers from `last_number` + 1.
 
-    A stage that was lost with its link is opened again with the same key: it holds the rows up to `last_number`.
+    A stage that was lost with its link is opened again with the same key and its number: it holds the rows up to
+    `last_number`.
     """
 
     stage: Whole
