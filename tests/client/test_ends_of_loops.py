@@ -42,6 +42,14 @@ threading.Thread(target=loop.run_forever, daemon=True).start()
 publisher = asyncio.run_coroutine_threadsafe(main(), loop).result()
 """
 )
+STOPPED_AS_IT_ENDS = (
+    MAIN
+    + """
+threading.Thread(target=loop.run_forever, daemon=True).start()
+publisher = asyncio.run_coroutine_threadsafe(main(), loop).result()
+loop.call_soon_threadsafe(loop.stop)
+"""
+)
 OF_UVLOOP = "import uvloop, asyncio\nasyncio.set_event_loop_policy(uvloop.EventLoopPolicy())\n"
 HANDLER = (
     MAIN
@@ -57,7 +65,9 @@ def goodbye():
 )
 
 
-@pytest.mark.parametrize("program", [NOBODY, STOPPED, FOREVER, OF_UVLOOP + NOBODY, OF_UVLOOP + STOPPED, HANDLER])
+@pytest.mark.parametrize(
+    "program", [NOBODY, STOPPED, FOREVER, STOPPED_AS_IT_ENDS, OF_UVLOOP + NOBODY, OF_UVLOOP + STOPPED, HANDLER]
+)
 def test_what_is_pending_in_a_loop_that_was_not_closed_is_sent(node: Embedded, stream: str, program: str) -> None:
     node.streams.create(stream)
     done = ended([sys.executable, "-c", program, node.served.address, stream], life_s=LIFE_S)

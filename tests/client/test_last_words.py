@@ -311,3 +311,28 @@ def test_several_event_loops_share_the_time_of_the_end(node: Embedded, stream: s
     named = named_in(told)
     assert [sum(f"source 's{number}'" in line for line in named) for number in range(5)] == [1] * 5
     assert len(named) == 5
+
+
+UNHEARD = """
+import atexit, os, sys, veredus
+{unheard}
+
+@atexit.register
+def look():
+    os.write(1, b"the end goes on")
+
+with veredus.connect(sys.argv[1]) as node, node.publisher(sys.argv[2], source="a") as publisher:
+    print("ready", flush=True)
+    sys.stdin.readline()
+    publisher.publish("k", b"x")
+    {end}
+"""
+
+
+@pytest.mark.parametrize("unheard", ["sys.stderr = None", "sys.stderr.close()"])
+@pytest.mark.parametrize(("end", "status"), [("sys.exit(3)", 3), ("raise ValueError", 1)])
+def test_who_cannot_say_what_is_lost_ends_as_it_would(
+    node: Embedded, stream: str, unheard: str, end: str, status: int
+) -> None:
+    said, _ = told_without_a_node(node, UNHEARD.format(unheard=unheard, end=end), stream, status=status)
+    assert said == "the end goes on"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from contextlib import suppress
 
 from veredus.kernel.errors import UNSTORED, Fenced, Refused, Unavailable, VeredusError
 from veredus.protocols.zeps import messages as m
@@ -44,4 +45,13 @@ def tell_with(error: BaseException, failure: VeredusError) -> None:
     said = f"veredus, at the end of the `with` block: {failure.message} [{failure.code}]"
     error.add_note(said)
     if isinstance(error, _UNREAD):
+        say(said)
+
+
+def say(said: str) -> None:
+    """Say it on stderr, where a program has one that can be written: there is nobody else to be told, and what cannot
+    be said breaks nothing.
+    """
+    # It may be None, as with pythonw, or closed, or a pipe without a reader.
+    with suppress(AttributeError, ValueError, OSError):
         sys.stderr.write(f"{said}\n")

@@ -147,17 +147,27 @@ def _finish_in(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
         connection.bar(_closed_at_end())
     with suppress(RuntimeError):  # another thread has closed it meanwhile, or begun to run it
         if loop.is_running():
-            begun = Begun(loop, partial(_finish_all, mine))
-            loop.call_soon_threadsafe(begun.start)
-            end_s = time.monotonic() + patience.left_s + _LATE_S
-            while not begun.wait(_LOOK_S) and time.monotonic() < end_s:
-                _handle_heard()
-            # A loop that cancels all its tasks is about to end, and connections finish by themselves there.
-            while begun.has_failed and loop.is_running() and not _interrupts and time.monotonic() < end_s:
-                time.sleep(_LOOK_S)
-                _handle_heard()
-        elif not loop.is_closed():
-            _finish_here(lambda work: loop.run_until_complete(work()), mine, is_shared=False)
+            _finish_there(loop, mine)
+        left = [connection for connection in mine if connection.failure is None]
+        if left and not (loop.is_running() or loop.is_closed()):
+            _finish_here(lambda work: loop.run_until_complete(work()), left, is_shared=False)
+
+
+def _finish_there(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> None:
+    """Finish what hangs on these in a loop that another thread runs, while it does."""
+    begun = Begun(loop, partial(_finish_all, mine))
+    loop.call_soon_threadsafe(begun.start)
+    end_s = time.monotonic() + patience.left_s + _LATE_S
+    is_run = True
+    # Between the work that it is given and the end of its tasks a loop stands still for a moment.
+    while not begun.wait(_LOOK_S) and (is_run or loop.is_running()) and time.monotonic() < end_s:
+        is_run = loop.is_running()
+        _handle_heard()
+    # A loop that cancels all its tasks is about to end, and connections finish by themselves there.
+    while begun.has_failed and loop.is_running() and not _interrupts and time.monotonic() < end_s:
+        time.sleep(_LOOK_S)
+        _handle_heard()
+    begun.give_up()
 
 
 def _finish_here(run: Callable[[Work[Finishing]], Finishing], mine: list[Connection], is_shared: bool) -> None:

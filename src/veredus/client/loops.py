@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import threading
 import time
@@ -168,6 +169,19 @@ class Begun(Generic[T]):
         if self._error is not None:
             raise self._error
         return self._result  # type: ignore[return-value]
+
+    def give_up(self) -> None:
+        """Nobody waits any more, and perhaps nobody runs the loop: where it is closed, Python is not to tell of a task
+        there that nobody ends.
+        """
+        if self._is_over:
+            return
+        if not self._loop.is_closed():
+            self.cancel()
+        elif self._task is not None:
+            self._task._log_destroy_pending = False  # type: ignore[attr-defined]
+            if inspect.getcoroutinestate(self._task.get_coro()) == inspect.CORO_CREATED:  # type: ignore[arg-type]
+                self._task.get_coro().close()
 
     def cancel(self, undo: Callable[[T], Coroutine[Any, Any, object]] | None = None) -> None:
         """Nobody waits any more, and nobody has what came of it all the same: `undo` lets go of it, in the loop."""

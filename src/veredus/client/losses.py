@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, Protocol
 from weakref import ReferenceType, ref
 
 from veredus.kernel.errors import Fenced, VeredusError
+
+from .causes import say
 
 
 class Pending(Protocol):
@@ -80,7 +81,7 @@ class Losses:
         for words, reason in pending.values():
             if words not in self._said:
                 said = f"{why}, and {self.unconfirmed(words + reason)}. Close what you open, e.g. by `with`."
-                sys.stderr.write(f"veredus: {said}\n")
+                say(f"veredus: {said}")
         self._said += [words for words, _ in pending.values()]
         self._untold = []
 

@@ -99,8 +99,8 @@ class Committing:
         self._orders.append_fact(fact, _StageGranted(self, event.session, stage, is_new=True), now)
 
     def check_kept(self, event: StageOpenRequested) -> None:
-        """Raise `Refused("stage-closed")` where a stage is to be opened again that is not open any more, before a stream
-        is made for it. Its key tells its owner from others, who learn nothing here.
+        """Raise `Refused("stage-closed")` where a stage is to be opened again that is not open any more: before a
+        stream is made for it. Its key tells its owner from others, who learn nothing here.
         """
         known = self._tables.open_stage(event.stage)
         if event.stage and (known is None or known.is_committing or known.stage_key != event.stage_key):
