@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from veredus.delivery.settlement import Range
-from veredus.streams.ranges import FEW, between, common, cursor_of, joined, raised, with_more, without
+from veredus.streams.ranges import FEW, between, common, cursor_of, joined, raised, touched, with_more, without
 
 LAST = 40
 loose = st.lists(st.tuples(st.integers(1, LAST), st.integers(0, 6)).map(lambda t: (t[0], t[0] + t[1])), max_size=8)
@@ -33,6 +33,14 @@ def test_some_more_ranges_are_joined_to_others_where_they_belong(
     some: tuple[Range, ...], more: list[Range], repeated: int
 ) -> None:
     assert with_more(some, more + more[:1] * repeated) == joined((*some, *more))
+
+
+@given(ascending, ascending)
+def test_the_ranges_that_others_touch_hold_all_of_them_that_is_there_and_no_range_beside(
+    ranges: tuple[Range, ...], by: tuple[Range, ...]
+) -> None:
+    assert touched(ranges, by) == tuple(one for one in ranges if members([one]) & members(by))
+    assert touched(ranges, by * (FEW + 1)) == (ranges if by else ())
 
 
 def test_a_range_more_is_joined_to_very_many_without_a_look_at_all_of_them() -> None:

@@ -53,6 +53,18 @@ def test_a_turn_takes_no_more_rows_than_it_is_told_to_of_whatever_kind() -> None
     assert len(sizes_of_turns(rig, 10, sys.maxsize)) >= 4 * 80 // 10
 
 
+def test_a_turn_takes_one_cursor_of_very_many_ranges() -> None:
+    rig = Rig()
+    count, ranges = 5, 16_000
+    rig.publish(rig.attach(1), 1, 2 * ranges)
+    for number in range(10, 10 + count):
+        rig.subscribe(number, f"bob-{number}", mode=x.SettleMode.INDIVIDUAL)
+        rig.give_turns()
+        rig.settle(number, *((2 * place, 2 * place) for place in range(1, ranges + 1)))
+        rig.give_turns()
+    assert len(sizes_of_turns(rig, StreamsLimits().snapshot_rows_max, sys.maxsize)) >= count
+
+
 def test_a_checkpoint_of_large_tokens_goes_on_in_a_turn_for_each_so_many_bytes() -> None:
     limits = StreamsLimits(snapshot_size_max=3 * len(TOKEN))
     checkpointing = Checkpointing(with_tokens(60, limits).floor)

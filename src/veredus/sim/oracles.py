@@ -495,4 +495,5 @@ class Oracles(WayIn):
         settled = {s: None for first, last in ranges for s in range(first, last + 1)}
         for sequence in (*range(view.floor + 1, floor + 1), *settled):
             self.judge_settled(view, sequence)
-        view.floor, view.settled = floor, settled
+        told_before = {s: None for s in view.settled if s > floor}
+        view.floor, view.settled = floor, told_before | settled

@@ -28,7 +28,7 @@ from .exchange import (
 )
 from .facts import SubscriptionSettled
 from .orders import Orders
-from .ranges import joined, raised
+from .ranges import joined, raised, touched
 from .spread import Spread
 from .subscription import Awaited, Subscription
 from .tables import StreamsLimits
@@ -121,6 +121,23 @@ class Cursors:
         fact = subscription.settled(is_detached=not subscription.is_attached, attempts=attempts)
         self._orders.append_fact(fact, _CursorMoved(self, subscription, fact, told), now, payer=subscription.owner)
 
+    def charge(self, subscription: Subscription, now: Now) -> None:
+        """A fact that names all ranges of the cursor is made for its owner, who pays for these beside it."""
+        self.turns.charge(subscription.owner, _ranges_of(subscription) * RANGE_NS, now)
+
+    def may_change(self, subscription: Subscription, now: Now) -> bool:
+        """Whether it is changed now: what is to change waits otherwise, as its cursor does, for `make_changes`."""
+        return subscription.is_removed or self._may_go(subscription, now)
+
+    def make_changes(self, subscription: Subscription, now: Now, *, has_turn: bool = False) -> bool:
+        """Make the changes that wait, until one is on its way or the owner has had its share; whether none is left."""
+        while subscription.changes and not subscription.is_changing:
+            if not (has_turn or self.may_change(subscription, now)):
+                break
+            has_turn = False
+            subscription.changes.pop(0)(now)
+        return not subscription.changes
+
     def _may_go(self, subscription: Subscription, now: Now) -> bool:
         """Whether the cursor is written now: it waits where its owner has had its share of this turn."""
         if self.turns.may_go(subscription.owner, now):
@@ -130,11 +147,14 @@ class Cursors:
         return False
 
     def give_turns(self, now: Now) -> None:
-        """Journal the cursors whose turn it is: of each owner, until it has had its share."""
+        """Change subscriptions, or journal cursors, whose turn it is: of each owner, until it has had its share."""
         while keys := self.turns.due(now):
             for key in keys:
                 subscription = self._waiting.pop(key)
-                if subscription.is_stale:
+                if subscription.changes:
+                    self.make_changes(subscription, now, has_turn=True)
+                    self.go_on(subscription, now)
+                elif subscription.is_stale:
                     self.journal(subscription, now, has_turn=True)
 
     def cursor_durable(
@@ -150,8 +170,9 @@ class Cursors:
 
     def _confirm(self, event: Awaited, subscription: Subscription, fact: SubscriptionSettled) -> None:
         match event:
-            case SettleRequested(session):
-                self._orders.say(ConfirmSettled(session, *raised(fact.floor, fact.settled)))
+            case SettleRequested(session, ranges):
+                floor, settled = raised(fact.floor, fact.settled)
+                self._orders.say(ConfirmSettled(session, floor, touched(settled, ranges)))
             case ReturnRequested(session, sequence):
                 subscription.note_taken_back(sequence)
                 self._orders.say(ConfirmReturned(session, sequence, is_parked=False))
@@ -159,8 +180,8 @@ class Cursors:
                 self._orders.say(ConfirmHanded(session, sequence))
 
     def go_on(self, subscription: Subscription, now: Now) -> None:
-        """What was on its way is answered: journal what has come about since."""
-        if subscription.is_stale:
+        """What was on its way is answered: make what waits for that, and journal what has come about since."""
+        if self.make_changes(subscription, now) and subscription.is_stale:
             self.journal(subscription, now)
 
     def cursor_failed(
@@ -221,8 +242,11 @@ class Cursors:
             self._passed[audience] = None
 
     def drop(self, subscription: Subscription) -> None:
-        """The subscription is gone."""
-        self.forget(subscription)
+        """The subscription is gone; what is to change of it is told so in its turn."""
+        if subscription.changes:
+            self._moved.pop(key_of(subscription), None)
+        else:
+            self.forget(subscription)
         self.spread.forget(subscription)
 
     def forget(self, subscription: Subscription) -> None:
@@ -234,8 +258,11 @@ class Cursors:
 
 
 def _cost_of(subscription: Subscription) -> int:
-    ranges = subscription.ledger.unsettled_count + len(subscription.excluded) + subscription.tries.changed_count
-    return FACT_NS + ranges * RANGE_NS
+    return FACT_NS + (_ranges_of(subscription) + subscription.tries.changed_count) * RANGE_NS
+
+
+def _ranges_of(subscription: Subscription) -> int:
+    return subscription.ledger.unsettled_count + len(subscription.excluded)
 
 
 def key_of(subscription: Subscription) -> Key:

@@ -285,7 +285,7 @@ class SettleRequested:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmSettled:
-    """Everything up to `floor` is settled durably, and `ranges` above it; what was asked before is included."""
+    """Everything up to `floor` is settled durably, and `ranges` above it: those that hold what was asked before."""
 
     session: int
     floor: int

@@ -149,8 +149,8 @@ class Feeding:
     # ── one change at a time ─────────────────────────────────────────────────────────────────────────────────────────
 
     def in_turn(self, subscription: Subscription, change: Callable[[Now], None], now: Now) -> None:
-        """Make a change now, or once the one that is on its way to the journal is answered."""
-        if subscription.is_changing:
+        """Make a change now, or once the one that is on its way to the journal is answered and its owner has a turn."""
+        if subscription.is_changing or subscription.changes or not self._cursors.may_change(subscription, now):
             subscription.changes.append(change)
         else:
             change(now)
@@ -158,13 +158,13 @@ class Feeding:
     def change(self, subscription: Subscription, fact: Change, waiter: Waiter, now: Now) -> None:
         """Let this be its next change; it is there when the journal has answered."""
         subscription.is_changing = True
+        self._cursors.charge(subscription, now)
         self._orders.append_fact(fact, waiter, now, payer=subscription.owner)
 
     def go_on(self, subscription: Subscription, now: Now) -> None:
         """A change was answered: make those that waited, feed the owner, and journal what was settled meanwhile."""
         subscription.is_changing = False
-        while subscription.changes and not subscription.is_changing:
-            subscription.changes.pop(0)(now)
+        self._cursors.make_changes(subscription, now)
         flow = self.flows.get(subscription.session)
         if flow is not None:
             self.pump(flow, now)
@@ -349,6 +349,8 @@ class Feeding:
         return examined_count
 
     def _park(self, flow: Flow, parcels: list[Parcel], now: Now) -> None:
+        assert flow.subscription is not None
+        self._cursors.charge(flow.subscription, now)
         try:
             self._parking.park(flow, parcels, self._examiner, now, _Parked(self, flow))
         except Refused as refused:

@@ -58,6 +58,18 @@ def is_in(sequence: int, ranges: Sequence[Range]) -> bool:
     return index >= 0 and sequence <= ranges[index][1]
 
 
+def touched(ranges: tuple[Range, ...], by: Sequence[Range]) -> tuple[Range, ...]:
+    """Those of the ranges in which something of others lies, which ascend too; where these are many, all of them."""
+    if len(by) > FEW:
+        return ranges
+    found: dict[Range, None] = {}
+    for first, last in by:
+        begin = bisect_left(ranges, first, key=itemgetter(1))
+        end = bisect_right(ranges, last, key=itemgetter(0))
+        found.update(dict.fromkeys(ranges[begin:end]))
+    return tuple(found)
+
+
 def between(first: int, last: int, holes: Iterable[Range]) -> list[Range]:
     """What of `first` to `last` lies outside the ascending `holes`."""
     found: list[Range] = []

@@ -163,6 +163,7 @@ class Returning:
             for reason, found in by_reason.items()
         ]
         if parcels:
+            self._cursors.charge(subscription, now)
             try:
                 self._parking.park(flow, parcels, self._examiner, now, _Moved(self, flow, moved))
             except Refused as refused:

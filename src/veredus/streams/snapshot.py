@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
 from typing import NamedTuple
 
 import msgspec
@@ -128,6 +129,8 @@ _MAP = 0x80
 """How msgpack begins lists and small maps."""
 _LOOKED_AT = 64
 """To look at so many sources takes as long as to take one."""
+_RANGES = 16
+"""To take so many ranges of a cursor takes as long as to take a row."""
 
 
 class _StreamTaken(NamedTuple):
@@ -196,7 +199,7 @@ class Taking:
                 return False
         return True
 
-    # Each of these pauses after each row.
+    # Each of these pauses after each row, as often as that counts for rows.
 
     def _take(self, snapshot: Snapshot, streams: Sequence[_StreamTaken]) -> Iterator[None]:
         fields = msgspec.structs.asdict(snapshot)
@@ -219,8 +222,7 @@ class Taking:
             if name == "sources":
                 yield from self._take_sources(stream.sources)
             elif name == "subscriptions":
-                rows = (_SubscriptionRow(opened.fact(), is_attached) for opened, is_attached in stream.subscriptions)
-                yield from self._take_rows(rows, len(stream.subscriptions))
+                yield from self._take_subscriptions(stream.subscriptions)
             else:
                 self.state.add(_encode(value))
         yield
@@ -230,6 +232,13 @@ class Taking:
         for row in rows:
             self.state.add(_encode(row))
             yield
+
+    def _take_subscriptions(self, subscriptions: Sequence[tuple[Reopening, bool]]) -> Iterator[None]:
+        self.state.add(_list_head(len(subscriptions)))
+        for opened, is_attached in subscriptions:
+            fact = opened.fact()
+            self.state.add(_encode(_SubscriptionRow(fact, is_attached)))
+            yield from repeat(None, 1 + len(fact.settled) // _RANGES)
 
     def _take_sources(self, sources: tuple[SourceState, ...]) -> Iterator[None]:
         granted: list[SourceState] = []

@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
-from veredus.kernel.names import check_incarnation, checked_name
+from veredus.kernel.names import U63_MAX, check_incarnation, checked_name
 
 from .by_stream import ByStream
 from .cursors import Cursors
@@ -240,7 +240,7 @@ class Subscribing:
             if subscription.waiting:
                 # What the one before settled meanwhile is not journaled yet: this one hears of it.
                 subscription.waiting = {}
-                subscription.wait(SettleRequested(event.session, ()))
+                subscription.wait(SettleRequested(event.session, ((0, U63_MAX),)))
             self._start_flow(event, stream, opening.wanted, subscription.floor + 1, subscription)
         else:
             self.feeding.detach(subscription, now)

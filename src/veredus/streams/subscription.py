@@ -302,8 +302,10 @@ class Subscription:
     def wait(self, event: Awaited) -> None:
         """Let the next fact of its cursor answer this."""
         match event:
-            case SettleRequested(session):
-                self.waiting[session] = event
+            case SettleRequested(session, ranges):
+                known = self.waiting.get(session)
+                asked = known.ranges if isinstance(known, SettleRequested) else ()
+                self.waiting[session] = SettleRequested(session, with_more(asked, ranges))
             case ReturnRequested(session, sequence):
                 self.waiting[session, sequence] = event
             case HandedOut(session, sequence):

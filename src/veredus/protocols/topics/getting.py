@@ -446,7 +446,7 @@ class Gets:
         settling = getter.settling
         if not settling or without(settling, ((0, said.floor), *said.ranges)):
             return
-        getter.settling, getter.done = (), ((0, said.floor), *said.ranges)
+        getter.settling, getter.done = (), joined((*getter.done, (0, said.floor), *said.ranges))
         # By an id of another stream what comes later may be named, or what was not pushed yet: it will not be.
         is_one = settling[0][0] == settling[-1][1]
         kept: list[Message | Gap] = []

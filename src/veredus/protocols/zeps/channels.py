@@ -42,15 +42,20 @@ SMALL_RECORD_SIZE = 4096
 RAW_OCTET_NS = 1
 """What a byte costs that was compressed, to decompress and to verify; measured, roughly."""
 PAGE_COST_NS = 2_000_000
-"""What a page of a list costs, before it is known how long it is."""
+"""What a page of a list costs, or what is as long, before it is known how long it is."""
 REQUEST_VALUES_MAX = 16_384
 """An empty list takes one byte in a request, and a hundred once it is read."""
 REQUEST_DEPTH_MAX = 8
 """Whoever goes through what a peer has nested must come to its end."""
 RAISED_NS = 15_000
 """What it costs to raise a source; measured, roughly."""
+ROW_NS = 120
+"""What a row of a batch costs; measured, roughly."""
+SETTLED_NS = 50
+"""What a range that is said to be settled costs to encode; measured, roughly."""
 REPLY_OCTET_NS = 25
 """What a byte of a reply costs, to gather and to encode; measured, roughly."""
+_LONG_ANSWERS = PAGED_VERBS | {"stream.show", "subscription.show"}
 _REFUSED_BATCHES = ("too-large", "mixed-types")
 
 
@@ -205,7 +210,7 @@ class Channels:
             return
         try:
             record, header = native.decode_offer(frame, self._limits.batch)
-            self._cost_ns += RAW_OCTET_NS * raw_size_of(record[ENVELOPE_SIZE:], header)
+            self._cost_ns += RAW_OCTET_NS * raw_size_of(record[ENVELOPE_SIZE:], header) + ROW_NS * header.count
         except PeerFault as fault:
             if isinstance(fault, SessionFault):
                 # What is wrong with it may have been seen only once it was decompressed.
@@ -311,7 +316,7 @@ class Channels:
             raise PeerFault("bad-frame", f"request {said.request} is not answered yet: use another number")
         self._asked.add(said.request)
         arguments = said.arguments
-        if said.verb in PAGED_VERBS:
+        if said.verb in _LONG_ANSWERS:
             self._cost_ns += PAGE_COST_NS
         elif type(sources := arguments.get("sources")) is list:
             self._cost_ns += len(sources) * RAISED_NS
@@ -353,11 +358,8 @@ class Channels:
     def _confirm_taken(self, said: x.ConfirmTaken) -> None:
         channel = said.session & CHANNEL_MAX
         if channel in self._channels:
-            self._send(
-                native.encode_receipt(
-                    channel, said.last_number, said.first_sequence, said.is_duplicate, said.durability
-                )
-            )
+            receipt = said.last_number, said.first_sequence, said.is_duplicate, said.durability
+            self._send(native.encode_receipt(channel, *receipt))
 
     def _refuse_batch(self, said: x.RefuseBatch) -> None:
         self._tell(said.session, m.BatchRefused(said.first_number, said.code, said.message, said.last_number))
@@ -408,6 +410,7 @@ class Channels:
     def _confirm_settled(self, said: x.ConfirmSettled) -> None:
         channel = said.session & CHANNEL_MAX
         if channel in self._channels:
+            self._cost_ns += SETTLED_NS * len(said.ranges)
             self._send(*native.encode_settled(channel, said.floor, said.ranges))
 
     def _confirm_filter(self, said: x.ConfirmFilter) -> None:

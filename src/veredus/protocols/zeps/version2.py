@@ -67,13 +67,13 @@ _COSTS_NS: dict[int, tuple[int, int]] = {
     Kind.CHANGE_FILTER: (50_000, 1_000),
     Kind.OPEN_RUN: (30_000, 100),
     Kind.OPEN_STAGE: (30_000, 100),
-    Kind.COMMIT: (30_000, 100),
+    Kind.COMMIT: (30_000, 130),
     Kind.DROP_STAGES: (30_000, 100),
-    Kind.OFFER: (10_000, 0),
+    Kind.OFFER: (28_000, 0),
     Kind.CREDIT: (7_000, 0),
     Kind.HANDED: (7_000, 0),
     Kind.SETTLE: (13_000, 200),
-    Kind.RETURN: (400_000, 100),
+    Kind.RETURN: (20_000, 100),
     Kind.REQUEST: (250_000, 100),
 }
 """What a frame of a kind costs the node: a part that is always the same, and one for each byte; measured, roughly."""
