@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from veredus.journal.exchange import StageDropped
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import Note
@@ -238,8 +236,7 @@ class Runs:
             return
         if run.epoch == opened.epoch:
             self._granted.add(session)
-            detail = msgspec.msgpack.encode(run.commit_streams)
-            self._orders.say(GrantRun(session, run.epoch, run.commit_id, detail))
+            self._orders.say(GrantRun(session, run.epoch, run.commit_id, run.detail))
         else:
             self._fence(session, run)
 
