@@ -217,7 +217,7 @@ NODE_EVENTS = [
             x.ConfirmFilter(session, 1),
             x.GrantRun(session, 1, -1, b""),
             x.GrantStage(session, 1, 1),
-            x.ConfirmCommitted(session, 1, 1, False, ()),
+            x.ConfirmCommitted(session, 1, 1, False, b"\x90"),
             x.AnswerAdmin(session, 1, {}),
             x.Refuse(session, "no", "no"),
             x.Refuse(session, "no", "no", is_final=False),

@@ -53,6 +53,18 @@ def test_what_a_link_has_begun_comes_before_what_it_received_later_and_that_it_i
     assert pacing.may_close(gone, GLUTTON)
 
 
+def test_a_link_that_awaits_answers_is_not_read_from_and_has_no_turn_until_it_wants_one() -> None:
+    pacing = Pacing()
+    pacing.pause(1)
+    assert list(pacing.take_changes()) == [PauseReading(1)]
+    assert pacing.deadline() is None
+    pacing.want(1, GLUTTON)
+    assert pacing.due(at(2)) == [TurnGiven(1)]
+    assert pacing.next_of(TurnGiven(1)) == TurnGiven(1)
+    pacing.end_turn(1, GLUTTON)
+    assert list(pacing.take_changes()) == [ResumeReading(1)]
+
+
 def test_a_link_that_waits_is_not_read_from_when_the_disk_has_caught_up() -> None:
     pacing = Pacing()
     pacing.charge(GLUTTON, QUANTUM_NS, at(1))

@@ -354,6 +354,18 @@ def test_a_run_that_was_opened_after_the_copy_joins_no_run_of_a_journal_that_was
     assert newer.epoch > lost.epoch
 
 
+def test_who_joins_a_run_while_its_sink_is_removed_is_answered() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    rig.tell(x.SourceAttachRequested(60, "local", "other", "me", incarnation(3)))
+    rig.tell(x.RunOpenRequested(51, "local", "sink", incarnation(1), run.epoch))
+    rig.tell(x.AdminRequested(9, 1, "local", "sink.remove", {"sink": "sink"}))
+    rig.carry_out()
+    (refused,) = rig.said_to(51, x.Refuse)
+    assert (refused.code, refused.is_final) == ("unknown-run", True)
+    assert not rig.said_to(51, x.GrantRun)
+
+
 def test_a_run_of_a_sink_that_was_removed_joins_no_run_of_the_sink_that_was_made_again() -> None:
     rig = Rig()
     rig.attach(1)

@@ -125,3 +125,24 @@ def test_contents_that_name_a_stream_which_one_may_not_publish_to_are_refused_an
         (refusal,) = rig.do(replace(done, contents=held(0, DIGEST, stream=name)))
         assert refusal.code == "forbidden"
         assert "incarnation" not in str(refusal.details)
+
+
+@pytest.mark.parametrize("other", [0, 30, 49])
+def test_a_refusal_names_few_of_many_streams_from_the_first_that_differs(other: int) -> None:
+    rig = Rig()
+    run = open_run(rig)
+    names = [f"s{index:02d}" for index in range(50)]
+    contents = tuple(Content(name, 0, DIGEST) for name in names)
+    commit(rig, run.epoch, 7, contents=contents)
+    asked = tuple(one._replace(digest=OTHER) if one.stream == names[other] else one for one in contents)
+    anew = (*contents[:other], Content(names[other] + "x", 0), *contents[other + 1 :])
+    for code, wrong in (("commit-other-rows", asked), ("commit-other-streams", anew)):
+        (refusal,) = commit(rig, run.epoch, 7, request=2, contents=wrong)
+        assert refusal.code == code
+        assert len(refusal.details["committed"]) == len(refusal.details["asked"]) == 8
+        assert names[other] in [row[0] for row in refusal.details["committed"]]
+        assert (refusal.details["committed_count"], refusal.details["asked_count"]) == (50, 50)
+        assert repr(names[other]) in refusal.message
+        assert len(refusal.message) < 1_500
+    (refusal,) = commit(rig, run.epoch, 7, request=3, contents=contents[:other] or held(0, stream="a"))
+    assert (refusal.code, refusal.details["committed_count"]) == ("commit-other-streams", 50)

@@ -33,6 +33,7 @@ from veredus.kernel.events import (
 )
 from veredus.protocols.links import (
     SESSION_BITS,
+    AnswersAwaited,
     FrameRefused,
     ReadingPaused,
     ReadingResumed,
@@ -319,7 +320,7 @@ class NodeEngine:
             self._link_closed(event, now)
             return
         effects = self._work(turn.link, event, now)
-        if not (effects and type(effects[-1]) is TurnWanted):
+        if not (effects and type(effects[-1]) in (TurnWanted, AnswersAwaited)):
             self.pacing.end_turn(turn.link, self.connections.payer_of(turn.link))
         self._do_next(effects)
         self._set_timer(turn.link, self.links[turn.link])
@@ -476,6 +477,7 @@ _ROUTES: dict[type, Callable[[NodeEngine, Any, Now], None]] = {
     Send: NodeEngine._count_sent,
     WorkDone: NodeEngine._charge,
     TurnWanted: NodeEngine._want_turn,
+    AnswersAwaited: lambda node, event, _: node.pacing.pause(event.link),
     TurnGiven: NodeEngine._give_turn,
     FrameRefused: NodeEngine._tell_link,
     Asked: NodeEngine._tell_link,

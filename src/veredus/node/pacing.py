@@ -101,6 +101,11 @@ class Pacing:
         self._working[link] = None
         self._wait(link, payer)
 
+    def pause(self, link: int) -> None:
+        """The link has not done all that it was told, and wants no turn before it has had answers."""
+        self._working[link] = None
+        self._slow(link)
+
     def held_size(self, link: int) -> int:
         """Bytes that were received and that the link has not been told."""
         return sum(len(event.data) for event in self._held.get(link, ()) if type(event) is Received)

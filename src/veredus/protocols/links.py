@@ -95,6 +95,15 @@ class TurnWanted:
 
 
 @dataclass(frozen=True, slots=True)
+class AnswersAwaited:
+    """What the peer has asked for behind this waits for an answer: then the link says `TurnWanted`. It is the last that
+    is said.
+    """
+
+    link: int
+
+
+@dataclass(frozen=True, slots=True)
 class TurnGiven:
     """It is the link's turn to go on with what waits."""
 

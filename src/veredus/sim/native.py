@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import msgspec
+
 from veredus.kernel.effects import CloseLink, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
@@ -161,7 +163,9 @@ _TOLD: dict[type, Callable[[int, Any], object]] = {
     m.Gap: lambda n, s: x.PushGap(n, s.first_sequence, s.next_sequence, s.code),
     m.Returned: lambda n, s: x.ConfirmReturned(n, s.sequence, s.parked),
     m.FilterChanged: lambda n, s: x.ConfirmFilter(n, s.position),
-    m.Committed: lambda n, s: x.ConfirmCommitted(n, s.request, s.commit_id, s.duplicate, s.streams),
+    m.Committed: lambda n, s: x.ConfirmCommitted(
+        n, s.request, s.commit_id, s.duplicate, msgspec.msgpack.encode(s.streams)
+    ),
     m.Reply: lambda n, s: x.AnswerAdmin(n, s.request, s.result),
     m.Refusal: lambda n, s: x.Refuse(n, s.code, s.message, s.details, s.request, s.final),
     m.Fencing: lambda n, s: x.Fence(n, s.epoch, s.message),

@@ -167,7 +167,7 @@ class Committing:
         check_commits_kept(run, event)
         if event.commit_id == run.commit_id and not run.is_committing:
             check_repeated(run, self._contents_asked(event))
-            self._orders.append((), _Repeated(self, event, run.commit_streams))
+            self._orders.append((), _Repeated(self, event, run.detail))
             return
         if run.is_committing and event.commit_id == run.coming_id:
             self._orders.append((), _AskedAgain(self, event))
@@ -264,15 +264,13 @@ class Committing:
             stream = self._tables.streams_by_id.get(stage.stream_id)
             if stream is not None:
                 self._publishing.touched[stream.stream_id] = stream
-        streams = self.show(fact)
+        detail = self.show(fact).detail
         self._release(held, now, is_moved=True)
         self._orders.counts.publications += sum(stage.count for stage in fact.stages)
-        self._orders.say(ConfirmCommitted(event.session, event.request, fact.commit_id, False, streams))
+        self._orders.say(ConfirmCommitted(event.session, event.request, fact.commit_id, False, detail))
 
-    def show(self, fact: Committed) -> tuple[tuple[str, int, int], ...]:
-        """Make a commit's rows visible, live or in a replay; (stream, first sequence, count) for each stream that it
-        touched.
-        """
+    def show(self, fact: Committed) -> Run:
+        """Make a commit's rows visible, live or in a replay; the run, which knows where they lie."""
         run = self._tables.runs.setdefault(fact.sink, Run(fact.sink))
         touched: dict[str, tuple[int, int]] = {}
         for stage in fact.stages:
@@ -305,7 +303,8 @@ class Committing:
             self._runs.forget_stage(left.stage)
         run.contents = fact.contents
         run.commit_streams = tuple((name, first, count) for name, (first, count) in touched.items())
-        return run.commit_streams
+        run.packed = b""
+        return run
 
     def commit_failed(
         self, event: CommitRequested, fact: Committed, held: _Held, code: str, reason: str, now: Now
@@ -325,14 +324,14 @@ class Committing:
         message = f"the node could not store the commit ({reason}): nothing of it is visible; retry the commit later"
         self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
-    def repeat(self, event: CommitRequested, streams: tuple[tuple[str, int, int], ...], now: Now) -> None:
+    def repeat(self, event: CommitRequested, detail: bytes, now: Now) -> None:
         """The commit was there before; stages that a retry staged anew are garbage."""
         restaged = tuple(stage.stage for stage in self._still_open(event))
         for number in restaged:
             self._runs.forget_stage(number)
         if restaged:
             self._orders.append_fact(StagesDropped(restaged), Unheard(), now)
-        self._orders.say(ConfirmCommitted(event.session, event.request, event.commit_id, True, streams))
+        self._orders.say(ConfirmCommitted(event.session, event.request, event.commit_id, True, detail))
 
     def commit_again(self, event: CommitRequested, now: Now) -> None:
         """The same commit was on its way to the journal, which has answered now."""
@@ -432,10 +431,10 @@ class _Committed:
 class _Repeated:
     committing: Committing
     event: CommitRequested
-    streams: tuple[tuple[str, int, int], ...]
+    detail: bytes
 
     def become_durable(self, durability: Durability, now: Now) -> None:
-        self.committing.repeat(self.event, self.streams, now)
+        self.committing.repeat(self.event, self.detail, now)
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         self.committing._orders.refuse(self.event.session, code, reason, self.event.request, is_final=False)

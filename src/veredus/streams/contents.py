@@ -8,6 +8,8 @@ Source: guarantee 8; docs/decisions/0009-spark-sink.md.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
+from typing import Final
 
 from veredus.delivery.content import DIGEST_SIZE_MAX, Content
 from veredus.kernel.errors import Refused
@@ -16,6 +18,9 @@ from veredus.kernel.words import counted
 from .exchange import CommitRequested
 from .facts import Contents
 from .tables import Run, Stage, Tables
+
+NAMED_MAX: Final = 8
+"""So many streams of a commit are named in a refusal: some commits have more than a frame would take."""
 
 
 def contents_of(tables: Tables, stages: Sequence[Stage] | None, said: Sequence[Content]) -> tuple[Contents, ...]:
@@ -77,21 +82,20 @@ def check_repeated(run: Run, asked: Sequence[Contents]) -> None:
     """Raise `Refused` unless `asked` may be what the run's last commit holds; () says nothing of it.
 
     Codes: `commit-other-streams`, where a stream is another one, or was deleted and made again since, and
-    `commit-other-rows`, each with both contents.
+    `commit-other-rows`, each with both contents, or of many the first that differ. Both are in the order of names; no
+    more is looked at than is asked for.
     """
-    known = {contents.stream: contents for contents in run.contents}
-    wanted = {contents.stream: contents for contents in asked}
-    if not known or not wanted:
+    if not run.contents or not asked:
         return
-    for name in sorted(known.keys() | wanted.keys()):
-        one, other = known.get(name), wanted.get(name)
+    for index, (one, other) in enumerate(zip_longest(run.contents, asked)):
         if not (one and other and _is_same_stream(one, other)):
+            known, wanted = _streams(run.contents, index), _streams(asked, index)
             message = (
-                f"sink {run.sink!r} has done commit {run.commit_id} already, into {_streams(run.contents)}, and is"
-                f" asked to do it into {_streams(asked)}: nothing was written. Give the commit an id of its own, or"
-                " name another sink"
+                f"sink {run.sink!r} has done commit {run.commit_id} already, into {known}, and is asked to do it into"
+                f" {wanted}: nothing was written. Give the commit an id of its own, or name another sink"
             )
-            raise _other("commit-other-streams", message, run, asked)
+            raise _other("commit-other-streams", message, run, asked, index)
+        name = one.stream
         if one.count != other.count or (one.digest and other.digest and one.digest != other.digest):
             message = (
                 f"sink {run.sink!r} has done commit {run.commit_id} already, with {_rows(one)} for stream {name!r}, and"
@@ -102,24 +106,33 @@ def check_repeated(run: Run, asked: Sequence[Contents]) -> None:
                 " If the query gives other rows each time it is run (rand, uuid, a table that changed), make it"
                 " deterministic, or set onOtherRows=keep, too"
             )
-            raise _other("commit-other-rows", message, run, asked)
+            raise _other("commit-other-rows", message, run, asked, index)
 
 
 def _is_same_stream(one: Contents, other: Contents) -> bool:
     """A stream that was not there had no row: whichever has the name now is the same."""
-    return one.incarnation == other.incarnation or not one.incarnation
+    return one.stream == other.stream and (one.incarnation == other.incarnation or not one.incarnation)
 
 
-def _streams(contents: Sequence[Contents]) -> str:
-    return ", ".join(f"{c.stream!r} (incarnation {c.incarnation.hex()[:8] or 'none'})" for c in contents)
+def _some(contents: Sequence[Contents], index: int) -> Sequence[Contents]:
+    """All, or where there are many those from `index` on, where they differ from others first."""
+    start = max(0, min(index, len(contents) - NAMED_MAX))
+    return contents[start : start + NAMED_MAX]
+
+
+def _streams(contents: Sequence[Contents], index: int) -> str:
+    named = ", ".join(f"{c.stream!r} (incarnation {c.incarnation.hex()[:8] or 'none'})" for c in _some(contents, index))
+    return named if len(contents) <= NAMED_MAX else f"{len(contents)} streams, of them {named}"
 
 
 def _rows(contents: Contents) -> str:
     return counted(contents.count, "row") + (f" (digest {contents.digest.hex()})" if contents.digest else "")
 
 
-def _other(code: str, message: str, run: Run, asked: Sequence[Contents]) -> Refused:
-    return Refused(code, message, commit_id=run.commit_id, committed=_plain(run.contents), asked=_plain(asked))
+def _other(code: str, message: str, run: Run, asked: Sequence[Contents], index: int) -> Refused:
+    some = {"committed": _plain(_some(run.contents, index)), "asked": _plain(_some(asked, index))}
+    counts = {"committed_count": len(run.contents), "asked_count": len(asked)}
+    return Refused(code, message, commit_id=run.commit_id, **some, **counts)
 
 
 def _plain(contents: Sequence[Contents]) -> list[list[object]]:

@@ -403,13 +403,20 @@ class CommitRequested:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmCommitted:
-    """The commit is durable. `streams`: (stream name, first sequence, count) for each stream that it touched."""
+    """The commit is durable. `detail` has (stream name, first sequence, count) for each stream that it touched, in
+    msgpack; all answers for one commit share these bytes.
+    """
 
     session: int
     request: int
     commit_id: int
     is_duplicate: bool
-    streams: tuple[tuple[str, int, int], ...]
+    detail: bytes
+
+    @property
+    def streams(self) -> tuple[tuple[str, int, int], ...]:
+        """What `detail` says."""
+        return msgspec.msgpack.decode(self.detail, type=tuple[tuple[str, int, int], ...])
 
 
 @dataclass(frozen=True, slots=True)

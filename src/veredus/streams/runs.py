@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import msgspec
-
 from veredus.journal.exchange import StageDropped
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import Note
@@ -92,9 +90,7 @@ class Runs:
             )
             raise Refused("unknown-run", message)
         if not event.epoch and (event.sink, event.incarnation) in self._ended:
-            raise Refused(
-                "unknown-run", f"the sink {event.sink!r} of this run was removed: write again, under a new run"
-            )
+            raise Refused("unknown-run", _removed(event.sink))
         if run is None:
             self._check_room(event.principal, now)
             run = self._tables.runs[event.sink] = Run(event.sink, is_ephemeral=event.is_ephemeral)
@@ -240,8 +236,7 @@ class Runs:
             return
         if run.epoch == opened.epoch:
             self._granted.add(session)
-            detail = msgspec.msgpack.encode(run.commit_streams)
-            self._orders.say(GrantRun(session, run.epoch, run.commit_id, detail))
+            self._orders.say(GrantRun(session, run.epoch, run.commit_id, run.detail))
         else:
             self._fence(session, run)
 
@@ -313,6 +308,8 @@ class Runs:
         fact = SinkRemoved(sink)
         there = self._there.get(sink, ())
         away = {session: self.sessions[session] for session in there if session in self._granted}
+        for session in [session for session in there if session not in away]:
+            self._orders.refuse(session, "unknown-run", _removed(sink))
         self.apply(fact)
         self._away |= away
         self._ended[run.sink, run.incarnation] = None
@@ -382,6 +379,10 @@ class Runs:
 
 def _unknown_run(sink: str, epoch: int) -> Refused:
     return Refused("unknown-run", f"run {epoch} of sink {sink!r} is not open on this connection: open it first")
+
+
+def _removed(sink: str) -> str:
+    return f"the sink {sink!r} of this run was removed: write again, under a new run"
 
 
 def _fenced(sink: str, epoch: int) -> str:

@@ -130,11 +130,19 @@ class Run:
     """Those of the sink that are open, also of older runs while they are being committed."""
     attempts: dict[tuple[bytes, int, int], Stage] = field(default_factory=dict)
     """The last stage of each attempt; see `Stage.attempt`."""
+    packed: bytes = b""
+    """`commit_streams` as answers carry them, once one was asked for."""
 
     @property
     def named_count(self) -> int:
         """How many streams the last commit names, or the one that is on its way if that is more."""
         return max(len(self.contents), len(self.commit_streams), self.coming_count)
+
+    @property
+    def detail(self) -> bytes:
+        """Where the last commit lies, encoded once: all answers that say it share these bytes."""
+        self.packed = self.packed or msgspec.msgpack.encode(self.commit_streams)
+        return self.packed
 
     @property
     def over_id(self) -> int:

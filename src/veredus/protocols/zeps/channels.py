@@ -32,10 +32,11 @@ from veredus.streams.listing import PAGE_COUNT
 
 from . import messages as m
 from . import native
-from .channel import Begun, Channel, Role
+from .channel import Awaited, Begun, Channel, Role
 from .compiling import compiling_cost_of
 from .native import CHANNEL_MAX, Frame, Kind, SessionFault
 from .orders import LinkLimits, SessionCongested, SessionDrained
+from .shared_answers import SENT_OCTET_NS, encode_shared
 
 SMALL_RECORD_SIZE = 4096
 """A record up to this many bytes is copied out of the memory it was read into, so as not to hold on to all of it."""
@@ -63,16 +64,9 @@ class Channels:
     """Owns the open channels of one link; what follows from a frame or an order is added to the link's `effects`."""
 
     __slots__ = (
-        "_asked",
-        "_begun",
-        "_channels",
-        "_cost_ns",
-        "_effects",
-        "_is_congested",
-        "_limits",
-        "link",
+        "_asked", "_begun", "_channels", "_cost_ns", "_effects", "_is_congested", "_limits", "awaited", "link",
         "principal",
-    )
+    )  # fmt: skip
 
     def __init__(self, link: int, limits: LinkLimits, effects: list[object]) -> None:
         """No channels yet, of link number `link`; `principal` must be set before the first is opened."""
@@ -82,6 +76,7 @@ class Channels:
         self._effects = effects
         self._channels: dict[int, Channel] = {}
         self._begun = Begun()
+        self.awaited = Awaited()
         self._asked: set[int] = set()
         """The numbers of requests that are not answered yet."""
         self._is_congested = False
@@ -152,9 +147,8 @@ class Channels:
         number = frame.channel
         self._begin(number)
         if len(self._channels) >= self._limits.channel_count_max:
-            raise PeerFault(
-                "too-many-channels", f"a connection may have at most {self._limits.channel_count_max} channels"
-            )
+            count_max = self._limits.channel_count_max
+            raise PeerFault("too-many-channels", f"a connection may have at most {count_max} channels")
         self._channels[number] = Channel(role)
         return session_of(self.link, number)
 
@@ -277,6 +271,7 @@ class Channels:
     def _open_run(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         session = self._opened(frame, Role.RUN)
+        self.awaited.add(frame.channel)
         self._effects.append(
             x.RunOpenRequested(session, self.principal, said.sink, said.incarnation, said.epoch, said.ephemeral)
         )
@@ -290,6 +285,7 @@ class Channels:
     def _commit(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         if self._is_run(frame, said.request):
+            self.awaited.add(frame.channel)
             self._effects.append(
                 x.CommitRequested(
                     session_of(self.link, frame.channel), said.request, self.principal, said.sink, said.run_epoch,
@@ -300,6 +296,7 @@ class Channels:
     def _drop_stages(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         if self._is_run(frame, said.request):
+            self.awaited.add(frame.channel)
             session = session_of(self.link, frame.channel)
             stages = said.sink, said.run_epoch, said.stages, said.commit_id
             self._effects.append(x.StagesDropRequested(session, said.request, self.principal, *stages))
@@ -330,6 +327,7 @@ class Channels:
         self._send(native.encode_frame(Kind.CHANNEL_CLOSED, frame.channel))
 
     def _end_channel(self, number: int) -> None:
+        self.awaited.forget(number)
         if self._channels.pop(number, None) is not None:
             self._effects.append(x.SessionClosed(session_of(self.link, number)))
 
@@ -417,16 +415,23 @@ class Channels:
         self._tell(said.session, m.FilterChanged(said.position))
 
     def _grant_run(self, said: x.GrantRun) -> None:
-        self._grant(said.session, m.RunOpened(said.epoch, said.commit_id, said.detail))
+        channel = self._channels.get(said.session & CHANNEL_MAX)
+        if channel is not None:
+            channel.is_open = True
+            self._tell_shared(said)
 
     def _grant_stage(self, said: x.GrantStage) -> None:
         self._grant(said.session, m.StageOpened(said.stage, said.stream_id, said.last_number))
 
-    def _confirm_committed(self, said: x.ConfirmCommitted) -> None:
-        self._tell(said.session, m.Committed(said.request, said.commit_id, said.is_duplicate, said.streams))
+    def _tell_shared(self, said: x.GrantRun | x.ConfirmCommitted) -> None:
+        self.awaited.take(said.session & CHANNEL_MAX)
+        if said.session & CHANNEL_MAX in self._channels:
+            self._cost_ns += SENT_OCTET_NS * len(said.detail)
+            self._send(*encode_shared(said))
 
     def _answer(self, said: x.AnswerAdmin) -> None:
         channel = said.session & CHANNEL_MAX
+        self.awaited.take(channel)
         if channel == 0:
             self._asked.discard(said.request)
         if channel == 0 or channel in self._channels:
@@ -440,6 +445,7 @@ class Channels:
             return
         if channel == 0:
             self._asked.discard(said.request)
+        self.awaited.take(channel)
         is_final = said.is_final and channel > 0
         self._send(
             native.encode_message(channel, m.Refusal(said.code, said.message, said.details, said.request, is_final))
@@ -490,7 +496,7 @@ _ORDERS: dict[type, _OrderHandler] = {
     x.ConfirmFilter: Channels._confirm_filter,
     x.GrantRun: Channels._grant_run,
     x.GrantStage: Channels._grant_stage,
-    x.ConfirmCommitted: Channels._confirm_committed,
+    x.ConfirmCommitted: Channels._tell_shared,
     x.AnswerAdmin: Channels._answer,
     x.Refuse: Channels._refuse,
     x.Fence: Channels._fence,

@@ -12,6 +12,7 @@ Invariants
     (1) Nothing is handed down before the peer has a principal.
     (2) When the link is over, so are its sessions, and nothing is said any more.
     (3) At one call it takes frames that cost about a quantum; the rest waits for its turn, in order.
+    (4) While `Awaited.COUNT_MAX` answers are to come that may be large, it takes no frame.
 Source: docs/internals/DESIGN.md, "Native protocol" and "Bounds"; docs/reference/wire/native.md.
 """
 
@@ -30,6 +31,7 @@ from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import (
+    AnswersAwaited,
     DrainRequested,
     FrameRefused,
     ReadingPaused,
@@ -83,8 +85,8 @@ class Version2:
     """Owns one native link's phase, its parser and its channels; see the module for the picture."""
 
     __slots__ = (
-        "_channels", "_cost_ns", "_deadlines", "_effects", "_frames", "_greeting_size", "_limits", "_liveness",
-        "_reading_size", "_unread", "link", "parser", "phase", "principal", "unread_size",
+        "_channels", "_cost_ns", "_deadlines", "_effects", "_frames", "_greeting_size", "_is_awaiting", "_limits",
+        "_liveness", "_reading_size", "_unread", "link", "parser", "phase", "principal", "unread_size",
     )  # fmt: skip
 
     def __init__(self, link: int, principal: str, limits: LinkLimits, now: Now, late_ns: int) -> None:
@@ -108,6 +110,8 @@ class Version2:
         self.unread_size = 0
         """Bytes that wait for a turn, with those that `_frames` comes from."""
         self._cost_ns = 0
+        self._is_awaiting = False
+        """Whether frames wait for answers."""
         self._effects: list[object] = []
         self._channels = Channels(link, limits, self._effects)
 
@@ -139,6 +143,9 @@ class Version2:
     def _work(self, now: Now) -> None:
         """Take the frames that wait, as far as one turn goes."""
         spent_ns = 0
+        if self._channels.awaited.is_full():
+            self._await_answers()
+            return
         while self._frames is not None or self._unread:
             if self._frames is None:
                 data = self._unread.popleft()
@@ -149,6 +156,9 @@ class Version2:
                 if self.phase is Phase.CLOSED:
                     return
                 spent_ns += self._charge(_cost_of(frame))
+                if self._channels.awaited.is_full():
+                    self._await_answers()
+                    return
                 if spent_ns >= QUANTUM_NS:
                     self._effects.append(TurnWanted(self.link))
                     return
@@ -156,6 +166,10 @@ class Version2:
             self.unread_size -= self._reading_size
         if self.parser.fault is not None:
             self._fail(self.parser.fault)
+
+    def _await_answers(self) -> None:
+        self._is_awaiting = True
+        self._effects.append(AnswersAwaited(self.link))
 
     def _charge(self, cost_ns: int) -> int:
         """Have this paid, and what the channels did beside; returns the sum."""
@@ -251,6 +265,9 @@ class Version2:
     def _obey(self, order: object, now: Now) -> None:
         self._channels.take_order(order)
         self._charge(0)
+        if self._is_awaiting and not self._channels.awaited.is_full():
+            self._is_awaiting = False
+            self._effects.append(TurnWanted(self.link))
 
     def _send(self, *buffers: Octets) -> None:
         self._effects.append(Send(self.link, buffers))
