@@ -36,26 +36,15 @@ from .channel import Awaited, Begun, Channel, Role
 from .compiling import compiling_cost_of
 from .native import CHANNEL_MAX, Frame, Kind, SessionFault
 from .orders import LinkLimits, SessionCongested, SessionDrained
+from .prices import PAGE_COST_NS, RAISED_NS, RAW_OCTET_NS, REPLY_OCTET_NS, ROW_NS, SETTLED_NS
 from .shared_answers import SENT_OCTET_NS, encode_shared
 
 SMALL_RECORD_SIZE = 4096
 """A record up to this many bytes is copied out of the memory it was read into, so as not to hold on to all of it."""
-RAW_OCTET_NS = 1
-"""What a byte costs that was compressed, to decompress and to verify; measured, roughly."""
-PAGE_COST_NS = 2_000_000
-"""What a page of a list costs, or what is as long, before it is known how long it is."""
 REQUEST_VALUES_MAX = 16_384
 """An empty list takes one byte in a request, and a hundred once it is read."""
 REQUEST_DEPTH_MAX = 8
 """Whoever goes through what a peer has nested must come to its end."""
-RAISED_NS = 15_000
-"""What it costs to raise a source; measured, roughly."""
-ROW_NS = 120
-"""What a row of a batch costs; measured, roughly."""
-SETTLED_NS = 50
-"""What a range that is said to be settled costs to encode; measured, roughly."""
-REPLY_OCTET_NS = 25
-"""What a byte of a reply costs, to gather and to encode; measured, roughly."""
 _LONG_ANSWERS = PAGED_VERBS | {"stream.show", "subscription.show"}
 _REFUSED_BATCHES = ("too-large", "mixed-types")
 
