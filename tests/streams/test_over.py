@@ -120,3 +120,16 @@ def test_a_stage_that_is_opened_while_its_commit_is_on_its_way_goes_with_it(is_k
     if is_killed:
         rig.restart()
     assert open_stages(rig) == []
+
+
+def test_a_commit_that_was_given_up_on_its_way_leaves_no_stage_if_the_journal_refuses_it() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    given_up, later = opened(rig, 60, run.epoch, 7), opened(rig, 61, run.epoch, 8)
+    rig.is_full = True
+    rig.tell(
+        x.CommitRequested(RUN, 1, "local", "sink", run.epoch, 7, (given_up.stage, later.stage)),
+        x.StagesDropRequested(RUN, 2, "local", "sink", run.epoch, (), 7),
+    )
+    rig.carry_out()
+    assert open_stages(rig) == [later.stage]

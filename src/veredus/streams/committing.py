@@ -125,7 +125,7 @@ class Committing:
         stages = self._still_open(event)
         self._check_streams(event, stages)
         run.given_up_id = max(run.given_up_id, event.commit_id)
-        dropped = tuple(dict.fromkeys(stage.stage for stage in (*stages, *run.overdue())))
+        dropped = tuple(dict.fromkeys(stage.stage for stage in (*stages, *run.take_overdue())))
         for number in dropped:
             self._runs.forget_stage(number)
         waiter = _Dropped(self, event.session, event.request, dropped)
@@ -289,7 +289,7 @@ class Committing:
             run.begin(fact.run_epoch, b"", fact.owner)
         run.is_durable = True
         run.commit_id = fact.commit_id
-        for left in run.overdue():
+        for left in run.take_overdue():
             self._runs.forget_stage(left.stage)
         run.contents = fact.contents
         run.commit_streams = tuple((name, first, count) for name, (first, count) in touched.items())
@@ -308,19 +308,23 @@ class Committing:
             stage = self._tables.open_stage(placed.stage)
             if stage is not None:
                 stage.is_committing = False
+                run.await_commit(stage)
         self._release(held, now, is_moved=False)
         self._runs.drop_open_stages(run)
+        self._drop(tuple(stage.stage for stage in run.take_overdue()), now)
         message = f"the node could not store the commit ({reason}): nothing of it is visible; retry the commit later"
         self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
     def repeat(self, event: CommitRequested, streams: tuple[tuple[str, int, int], ...], now: Now) -> None:
         """The commit was there before; stages that a retry staged anew are garbage."""
-        restaged = tuple(stage.stage for stage in self._still_open(event))
-        for number in restaged:
-            self._runs.forget_stage(number)
-        if restaged:
-            self._orders.append_fact(StagesDropped(restaged), Unheard(), now)
+        self._drop(tuple(stage.stage for stage in self._still_open(event)), now)
         self._orders.say(ConfirmCommitted(event.session, event.request, event.commit_id, True, streams))
+
+    def _drop(self, stages: tuple[int, ...], now: Now) -> None:
+        for number in stages:
+            self._runs.forget_stage(number)
+        if stages:
+            self._orders.append_fact(StagesDropped(stages), Unheard(), now)
 
     def commit_again(self, event: CommitRequested, now: Now) -> None:
         """The same commit was on its way to the journal, which has answered now."""
