@@ -79,14 +79,15 @@ class Committing:
         run = self._runs.joined(event)
         if run is None:
             return
+        self._check_not_over(run, event.commit_id)
         known = self._stage_with(event, stream, run)
         if known is not None:
+            _check_same_commit(known, event.commit_id)
             if known.session not in (0, event.session):
                 self._orders.end_former(known.session, f"stage {known.stage} of sink {known.sink!r}")
             self._publishing.open_stage(event.session, stream, known)
             self._orders.append((), _StageGranted(self, event.session, known, is_new=False))
             return
-        self._check_not_over(run, event.commit_id)
         self._runs.check_room_for_stage(run, now)
         # A return to a copy may take stages back: who still knows the number of one would commit another's rows.
         number = now.number_after(self._tables.next_stage - 1)
@@ -357,6 +358,15 @@ class Committing:
                 self.show(fact)
             case _:
                 pass
+
+
+def _check_same_commit(known: Stage, commit_id: int) -> None:
+    if known.commit_id != commit_id:
+        was, now = ("no commit in particular" if one < 0 else f"commit {one}" for one in (known.commit_id, commit_id))
+        message = (
+            f"stage {known.stage} has this key and is for {was}, not for {now}: open another, with a key of its own"
+        )
+        raise Refused("stage-key-used", message, commit_id=known.commit_id)
 
 
 def _weaves_in(event: CommitRequested, placed: Iterable[CommittedStage]) -> tuple[Woven, ...]:

@@ -344,7 +344,7 @@ class StageOpenRequested:
     """Rows for `stream` will be written under a new stage; `stage_key`: 16 random bytes that identify the attempt.
 
     `commit_id`: the commit that the stage is for, -1 for any. Once that is done or given up, the stage is dropped, or
-    refused with `stage-closed`.
+    refused with `stage-closed`. The key of a stage for another one is refused with `stage-key-used`.
     """
 
     session: int
