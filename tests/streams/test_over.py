@@ -120,3 +120,46 @@ def test_a_stage_that_is_opened_while_its_commit_is_on_its_way_goes_with_it(is_k
     if is_killed:
         rig.restart()
     assert open_stages(rig) == []
+
+
+@pytest.mark.parametrize(("was", "now"), [(-1, 4), (5, -1), (5, 4), (5, 6)])
+def test_a_stage_is_not_opened_again_by_its_key_for_another_commit(was: int, now: int) -> None:
+    rig = Rig()
+    run = open_run(rig)
+    stage = opened(rig, 60, run.epoch, was)
+    said = opened(rig, 61, run.epoch, now, key=60)
+    assert (said.code, said.is_final, said.details) == ("stage-key-used", True, {"commit_id": was})
+    assert f"stage {stage.stage} has this key and is for " in said.message
+    write(rig, stage, 1, 2)
+    assert commit(rig, run.epoch, 5, stage)[-1].streams == (("s", 1, 2),), "who had the stage has it still"
+
+
+def test_a_stage_for_a_later_commit_is_not_opened_for_one_that_is_done() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    done, later = opened(rig, 60, run.epoch, 3), opened(rig, 61, run.epoch, 4)
+    commit(rig, run.epoch, 3, done)
+    check_closed(opened(rig, 62, run.epoch, 3, key=61), "done")
+    assert open_stages(rig) == [later.stage]
+
+
+def test_a_commit_that_was_given_up_on_its_way_leaves_no_stage_if_the_journal_refuses_it() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    given_up, later = opened(rig, 60, run.epoch, 7), opened(rig, 61, run.epoch, 8)
+    rig.is_full = True
+    rig.tell(
+        x.CommitRequested(RUN, 1, "local", "sink", run.epoch, 7, (given_up.stage, later.stage)),
+        x.StagesDropRequested(RUN, 2, "local", "sink", run.epoch, (), 7),
+    )
+    rig.carry_out()
+    assert open_stages(rig) == [later.stage]
+
+
+def test_a_commit_is_taken_under_an_id_that_was_given_up_of_what_was_not() -> None:
+    rig = Rig()
+    run = open_run(rig)
+    give_up(rig, run.epoch, 7)
+    stage = opened(rig, 60, run.epoch)
+    write(rig, stage, 1, 2)
+    assert commit(rig, run.epoch, 7, stage)[-1].streams == (("s", 1, 2),)

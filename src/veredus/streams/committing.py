@@ -79,14 +79,15 @@ class Committing:
         run = self._runs.joined(event)
         if run is None:
             return
+        self._check_not_over(run, event.commit_id)
         known = self._stage_with(event, stream, run)
         if known is not None:
+            _check_same_commit(known, event.commit_id)
             if known.session not in (0, event.session):
                 self._orders.end_former(known.session, f"stage {known.stage} of sink {known.sink!r}")
             self._publishing.open_stage(event.session, stream, known)
             self._orders.append((), _StageGranted(self, event.session, known, is_new=False))
             return
-        self._check_not_over(run, event.commit_id)
         self._runs.check_room_for_stage(run, now)
         # A return to a copy may take stages back: who still knows the number of one would commit another's rows.
         number = now.number_after(self._tables.next_stage - 1)
@@ -137,7 +138,7 @@ class Committing:
         stages = self._still_open(event)
         self._check_streams(event, stages)
         run.given_up_id = max(run.given_up_id, event.commit_id)
-        dropped = tuple(dict.fromkeys(stage.stage for stage in (*stages, *run.overdue())))
+        dropped = tuple(dict.fromkeys(stage.stage for stage in (*stages, *run.take_overdue())))
         for number in dropped:
             self._runs.forget_stage(number)
         waiter = _Dropped(self, event.session, event.request, dropped)
@@ -299,7 +300,7 @@ class Committing:
             run.begin(fact.run_epoch, b"", fact.owner)
         run.is_durable = True
         run.commit_id = fact.commit_id
-        for left in run.overdue():
+        for left in run.take_overdue():
             self._runs.forget_stage(left.stage)
         run.contents = fact.contents
         run.commit_streams = tuple((name, first, count) for name, (first, count) in touched.items())
@@ -319,19 +320,23 @@ class Committing:
             stage = self._tables.open_stage(placed.stage)
             if stage is not None:
                 stage.is_committing = False
+                run.await_commit(stage)
         self._release(held, now, is_moved=False)
         self._runs.drop_open_stages(run)
+        self._drop(tuple(stage.stage for stage in run.take_overdue()), now)
         message = f"the node could not store the commit ({reason}): nothing of it is visible; retry the commit later"
         self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
     def repeat(self, event: CommitRequested, detail: bytes, now: Now) -> None:
         """The commit was there before; stages that a retry staged anew are garbage."""
-        restaged = tuple(stage.stage for stage in self._still_open(event))
-        for number in restaged:
-            self._runs.forget_stage(number)
-        if restaged:
-            self._orders.append_fact(StagesDropped(restaged), Unheard(), now)
+        self._drop(tuple(stage.stage for stage in self._still_open(event)), now)
         self._orders.say(ConfirmCommitted(event.session, event.request, event.commit_id, True, detail))
+
+    def _drop(self, stages: tuple[int, ...], now: Now) -> None:
+        for number in stages:
+            self._runs.forget_stage(number)
+        if stages:
+            self._orders.append_fact(StagesDropped(stages), Unheard(), now)
 
     def commit_again(self, event: CommitRequested, now: Now) -> None:
         """The same commit was on its way to the journal, which has answered now."""
@@ -364,6 +369,15 @@ class Committing:
                 self.show(fact)
             case _:
                 pass
+
+
+def _check_same_commit(known: Stage, commit_id: int) -> None:
+    if known.commit_id != commit_id:
+        was, now = ("no commit in particular" if one < 0 else f"commit {one}" for one in (known.commit_id, commit_id))
+        message = (
+            f"stage {known.stage} has this key and is for {was}, not for {now}: open another, with a key of its own"
+        )
+        raise Refused("stage-key-used", message, commit_id=known.commit_id)
 
 
 def _weaves_in(event: CommitRequested, placed: Iterable[CommittedStage]) -> tuple[Woven, ...]:

@@ -346,6 +346,7 @@ class StageOpenRequested:
     `commit_id`: the commit that the stage is for, -1 for any. Once that is done or given up, the stage is dropped, or
     refused with `stage-closed`. `stage`: the number of the stage that is opened again, 0 for who was granted none yet:
     where it is not open any more, that is refused with `stage-closed`, and no other one is opened in its place.
+    The key of a stage for another commit is refused with `stage-key-used`.
     """
 
     session: int

@@ -50,7 +50,7 @@ class Leases:
             for name, run in self._tables.runs.items():
                 if (run.is_ephemeral or run.stages) and not self._runs.leases.is_set(name):
                     self._runs.begin_lease(name, now)
-                    self._runs.note_left(name)
+                    self._tables.note_left(name)
         for sink in self._runs.leases.due(now.monotonic_ns, LOOKED_AT_MAX):
             left = self._tables.runs.get(sink)
             if left is None or not (left.is_ephemeral or left.stages):

@@ -132,6 +132,7 @@ class Publishing:
             self._attached_to.take(attachment.stream.stream_id, session)
             if attachment.stage is not None and attachment.stage.session == session:
                 attachment.stage.session = 0
+                self._tables.note_left(attachment.stage.sink)
             count = self._attached[attachment.principal] - 1
             if count:
                 self._attached[attachment.principal] = count

@@ -51,15 +51,14 @@ class Runs:
     """Changes the table of runs; knows which session has opened which."""
 
     __slots__ = (
-        "_away", "_ended", "_granted", "_left", "_orders", "_room", "_room_for_commits", "_room_for_stages", "_tables",
-        "_there", "leases", "sessions",
+        "_away", "_ended", "_granted", "_orders", "_room", "_room_for_commits", "_tables", "_there", "leases",
+        "sessions",
     )  # fmt: skip
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
         self._tables = tables
         self._orders = orders
         self._room = Room(self._sinks_left)
-        self._room_for_stages = Room(self._stages_left)
         self._room_for_commits = Room(self._commits_left)
         self.sessions: dict[int, RunOpened] = {}
         """Whose run each session has opened or joined, or is about to."""
@@ -71,8 +70,6 @@ class Runs:
         """The sessions whose sink is about to be removed: they are there again if the journal refuses that."""
         self._ended: dict[tuple[str, bytes], None] = {}
         """The runs whose sink somebody has removed, by sink and incarnation, the newest last."""
-        self._left: dict[str, None] = {}
-        """Ephemeral sinks in the order in which the last channel of their run was closed; some may be used again."""
         self.leases: Deadlines[str] = Deadlines()
         """When to see whether anybody is there for a sink: `Leases` does."""
 
@@ -132,11 +129,11 @@ class Runs:
     def check_room_for_stage(self, run: Run, now: Now) -> None:
         """Raise `Refused("too-many-stages")` when the node, or the sink's owner, has as many as may be."""
         limits, stages, owner = self._tables.limits, self._tables.stages, run.owner
-        if len(stages) >= limits.stages_max and not self._make_room(None, now, stage_count_min=1):
+        if len(stages) >= limits.stages_max and not self._make_room(None, now, is_staged=True):
             message = f"{len(stages)} stages are open, and this is the limit: commit or drop some"
             raise Refused("too-many-stages", message, stages_max=limits.stages_max)
-        left, _ = self._room_for_stages.take(owner, (1, 0), self._tables.removed_count, now.monotonic_ns)
-        if left <= 0 and not self._make_room(owner, now, stage_count_min=1):
+        is_full = self._tables.stage_counts.get(owner, 0) >= limits.stages_per_principal_max
+        if is_full and not self._make_room(owner, now, is_staged=True):
             raise STAGES.refusal(owner, limits.stages_per_principal_max)
 
     def check_room_for_commit(self, run: Run, named_count: int, now: Now) -> None:
@@ -156,28 +153,31 @@ class Runs:
         runs = self._tables.runs.values()
         return self._tables.limits.sinks_per_principal_max - sum(run.owner == owner for run in runs), 0
 
-    def _stages_left(self, owner: str) -> Amounts:
-        runs = self._tables.runs.values()
-        count = sum(len(run.stages) for run in runs if run.owner == owner)
-        return self._tables.limits.stages_per_principal_max - count, 0
-
     def _change_owner(self, before: str, after: str) -> None:
-        """A sink, with its stages, is another's now: the one has room, the other perhaps none."""
+        """A sink is another's now: the one has room, the other perhaps none."""
         if before != after:
             for owner in (before, after):
                 self._room.forget(owner)
-                self._room_for_stages.forget(owner)
                 self._room_for_commits.forget(owner)
 
-    def _make_room(self, owner: str | None, now: Now, stage_count_min: int = 0) -> bool:
-        """Forget the ephemeral sink, of this owner or of anybody (None), that was left first, and has so many stages;
-        whether there was one.
+    def _make_room(self, owner: str | None, now: Now, is_staged: bool = False) -> bool:
+        """Forget the ephemeral sink, of this owner or of anybody (None), that was left first, of those with stages or
+        of all; whether there was one.
         """
-        for run in map(self._tables.runs.__getitem__, self._left):
-            if owner in (None, run.owner) and len(run.stages) >= stage_count_min and self.may_go(run):
-                self.let_go(run, now, "no-room")
-                return True
-        return False
+        left = self._tables.left_with_stages if is_staged else self._tables.left
+        passed: list[str] = []
+        found = None
+        for run in map(self._tables.runs.__getitem__, left.of(owner)):
+            if self.is_there(run) or (is_staged and not run.stages):
+                passed.append(run.sink)
+            elif not run.is_committing:
+                found = run
+                break
+        for sink in passed:
+            left.take(sink)
+        if found is not None:
+            self.let_go(found, now, "no-room")
+        return found is not None
 
     def may_go(self, run: Run) -> bool:
         """Whether nobody is there for the sink, and nothing of it is on its way."""
@@ -202,15 +202,8 @@ class Runs:
             del there[session]
             if not there:
                 del self._there[opened.sink]
-                self.note_left(opened.sink)
+                self._tables.note_left(opened.sink)
         return opened
-
-    def note_left(self, sink: str) -> None:
-        """Nobody is there for the sink: if it is ephemeral, it may go when there is no room."""
-        run = self._tables.runs.get(sink)
-        self._left.pop(sink, None)
-        if run is not None and run.is_ephemeral:
-            self._left[sink] = None
 
     def close(self, session: int, now: Now) -> None:
         """The session is over; its run goes on, for others that join it while its lease lasts."""
@@ -253,6 +246,7 @@ class Runs:
         if waiter.is_new and run.epoch == opened.epoch:
             self._change_owner(run.owner, waiter.owner_before)
             run.incarnation, run.owner = b"", waiter.owner_before
+            self._tables.note_left(run.sink)
             if not run.is_durable and self._tables.runs.get(run.sink) is run:
                 self.apply(SinkRemoved(run.sink))
 
@@ -328,7 +322,7 @@ class Runs:
         if self._tables.runs.setdefault(run.sink, run) is not run:
             return
         self.begin_lease(run.sink, now)
-        self.note_left(run.sink)
+        self._tables.note_left(run.sink)
         for session in still_open:
             if session not in self.sessions:
                 self._enter(session, away[session])
@@ -367,7 +361,8 @@ class Runs:
                 self.drop_stages(run)
                 del self._tables.runs[fact.sink]
                 self._tables.removed_count += 1
-            self._left.pop(fact.sink, None)
+            self._tables.left.take(fact.sink)
+            self._tables.left_with_stages.take(fact.sink)
             self.leases.clear(fact.sink)
             for session in list(self._there.get(fact.sink, ())):
                 self._leave(session)

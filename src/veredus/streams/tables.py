@@ -10,11 +10,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.errors import Refused
 
 from .by_stream import ByStream
 from .departures import Departures
 from .facts import Contents, StreamConfig
+from .left import LeftSinks
 from .listing import InOrder
 from .places import Places
 from .removed import Removed, lives_in
@@ -93,6 +95,8 @@ class Stage:
     """Who writes it now, 0 for nobody."""
     commit_id: int = -1
     """The commit that it is for, -1 where its sink does not say."""
+    owner: str = ""
+    """Whose room it takes: the owner of its sink when it was opened."""
 
     @property
     def attempt(self) -> tuple[bytes, int, int]:
@@ -132,6 +136,8 @@ class Run:
     """The last stage of each attempt; see `Stage.attempt`."""
     packed: bytes = b""
     """`commit_streams` as answers carry them, once one was asked for."""
+    awaited: Deadlines[int] = field(default_factory=Deadlines)
+    """The stages that are for a commit, by its id, until that is over."""
 
     @property
     def named_count(self) -> int:
@@ -149,11 +155,15 @@ class Run:
         """The greatest commit that is over, for which nothing is staged any more: it is done, or was given up."""
         return max(self.commit_id, self.given_up_id)
 
-    def overdue(self) -> list[Stage]:
-        """The open stages that are for commits which are over."""
-        return [
-            stage for stage in self.stages.values() if 0 <= stage.commit_id <= self.over_id and not stage.is_committing
-        ]
+    def take_overdue(self) -> list[Stage]:
+        """The open stages that are for commits which are over, each once; whoever takes them drops them."""
+        due = (self.stages.get(number) for number in self.awaited.due(self.over_id))
+        return [stage for stage in due if stage and not stage.is_committing]
+
+    def await_commit(self, stage: Stage) -> None:
+        """The stage is dropped once the commit is over that it is for, if it is for one."""
+        if stage.commit_id >= 0:
+            self.awaited.set(stage.stage, stage.commit_id)
 
     def begin(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """A new run begins."""
@@ -174,6 +184,8 @@ class Tables:
         "created_by",
         "departures",
         "ids",
+        "left",
+        "left_with_stages",
         "limits",
         "next_stage",
         "next_stream_id",
@@ -184,6 +196,7 @@ class Tables:
         "runs",
         "shares",
         "size_of",
+        "stage_counts",
         "stages",
         "streams",
         "streams_by_id",
@@ -214,6 +227,11 @@ class Tables:
         self.stages: InOrder[int, Stage] = InOrder()
         self._stages_of: ByStream[int, Stage] = ByStream()
         """By number, those that are meant for a stream."""
+        self.stage_counts: dict[str, int] = {}
+        """How many of them take whose room."""
+        self.left = LeftSinks()
+        self.left_with_stages = LeftSinks()
+        """No other is looked at for the room of its stages."""
         self.created_by: dict[str, int] = {}
         self.departures = Departures(limits.departures_per_creator_max)
         self.removed = Removed()
@@ -255,6 +273,9 @@ class Tables:
         run = self.runs[stage.sink]
         self.stages[stage.stage] = run.stages[stage.stage] = run.attempts[stage.attempt] = stage
         self._stages_of.put(stage.stream_id, stage.stage, stage)
+        run.await_commit(stage)
+        stage.owner = run.owner
+        self.stage_counts[stage.owner] = self.stage_counts.get(stage.owner, 0) + 1
 
     def stages_of(self, stream_id: int) -> Collection[int]:
         """The numbers of those that are, or were, meant for a stream."""
@@ -269,14 +290,27 @@ class Tables:
         """Forget an open stage; None where there is none of this number."""
         self.removed_count += 1
         stage = self.stages.take(number)
-        if stage is not None:
-            self._stages_of.take(stage.stream_id, number)
-        if stage is not None and stage.sink in self.runs:
+        if stage is None:
+            return None
+        self._stages_of.take(stage.stream_id, number)
+        self.stage_counts[stage.owner] -= 1
+        if not self.stage_counts[stage.owner]:
+            del self.stage_counts[stage.owner]
+        if stage.sink in self.runs:
             run = self.runs[stage.sink]
             run.stages.pop(number, None)
+            run.awaited.clear(number)
             if run.attempts.get(stage.attempt) is stage:
                 del run.attempts[stage.attempt]
         return stage
+
+    def note_left(self, sink: str) -> None:
+        """Somebody is not there any more for the sink: if it is ephemeral, it may go when there is no room."""
+        run = self.runs.get(sink)
+        if run is not None and run.is_ephemeral:
+            self.left.put(sink, run.owner)
+            if run.stages:
+                self.left_with_stages.put(sink, run.owner)
 
     def check_share(self, owner: str, count: int, size: int) -> None:
         """Raise `Refused` where an owner would keep too much with so many more sources, and bytes of their tokens.

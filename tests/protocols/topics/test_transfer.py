@@ -9,6 +9,7 @@ import pytest
 
 from veredus.delivery.publication import in_dates
 from veredus.kernel.errors import PeerFault, Refused
+from veredus.protocols.topics.giving import left_of
 from veredus.protocols.topics.messages import Transfer
 from veredus.protocols.topics.transfer import (
     End,
@@ -19,6 +20,8 @@ from veredus.protocols.topics.transfer import (
     rows_of,
     staged_record,
 )
+from veredus.streams.departures import HAD_ORIGINS_MAX, HAD_RANGES_MAX, HAD_RUNS_MAX, LEFT_MAX
+from veredus.streams.facts import Had, Origin
 from veredus.streams.stream import Left
 
 BOMBS = {
@@ -66,3 +69,70 @@ def test_a_row_whose_key_is_longer_than_any_is_not_taken() -> None:
 def test_a_subscriber_that_could_never_ask_is_not_taken(part: End) -> None:
     with pytest.raises(Refused, match="bad-name"):
         decode_part(Transfer("127.0.0.1:9001", "prices", (), (), encode_beyond(part)))
+
+
+def had(ranges: int = 0, origins: int = 0, runs: int = 0) -> Left:
+    """Somebody who left and had this."""
+    one = Origin(b"l" * 16, 3, tuple((3 * at + 1, 0, 1) for at in range(runs)))
+    return Left(5, 1, Had(tuple((3 * at + 1, 3 * at + 1) for at in range(ranges)), (one,) * origins))
+
+
+def many(count: int, each: int = 1) -> dict[str, dict[str, Left]]:
+    """So many subscribers that have left, each for so many principals."""
+    return {f"who-{at}": {f"principal-{of}": Left(5) for of in range(each)} for at in range(count)}
+
+
+def ending(left: dict[str, dict[str, Left]]) -> Transfer:
+    return Transfer("127.0.0.1:9001", "prices", (), (), encode_beyond(End(b"", 1, (0, 0), {}, left)))
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"ada": {"": had(HAD_RANGES_MAX, HAD_ORIGINS_MAX, HAD_RUNS_MAX)}},
+        many(LEFT_MAX),
+        many(1, LEFT_MAX),
+        {"ada": {"": Left(5)}},
+    ],
+    ids=["all that is remembered of one", "all subscribers", "all principals", "nothing"],
+)
+def test_who_left_is_taken_as_a_server_remembers_it(left: dict[str, dict[str, Left]]) -> None:
+    part = decode_part(ending(left))
+    assert type(part) is End
+    assert part.left == left
+
+
+@pytest.mark.parametrize(
+    "left",
+    [
+        {"ada": {"": had(HAD_RANGES_MAX + 1)}},
+        {"ada": {"": had(0, HAD_ORIGINS_MAX + 1, 1)}},
+        {"ada": {"": had(0, 1, HAD_RUNS_MAX + 1)}},
+        many(LEFT_MAX + 1),
+        many(1, LEFT_MAX + 1),
+        many(2, LEFT_MAX // 2 + 1),
+    ],
+    ids=["ranges", "origins", "runs", "subscribers", "principals", "both"],
+)
+def test_more_of_who_left_than_a_server_remembers_is_not_taken(left: dict[str, dict[str, Left]]) -> None:
+    with pytest.raises(PeerFault, match="bad-message"):
+        decode_part(ending(left))
+
+
+def test_of_more_that_have_left_than_another_server_takes_the_newest_are_sent() -> None:
+    listed = [(f"who-{at % 97}", at, 0, f"principal-{at}", Had()) for at in range(LEFT_MAX + 3, 0, -1)]
+    sent = left_of(listed)
+    part = decode_part(ending(sent))
+    assert isinstance(part, End)
+    times = sorted(left.removed_us for lefts in part.left.values() for left in lefts.values())
+    assert times == list(range(4, LEFT_MAX + 4))
+
+
+def test_an_array_of_who_left_shorter_than_this_release_sends_is_taken() -> None:
+    left = {"ada": {"": [5]}, "bob": {"": [5, 1, [[[1, 2]]]]}, "eve": {"": [5, 1, [[], [[b"l" * 16, 3]]]]}}
+    end = {"type": "end", "incarnation": b"", "head": 1, "offset_us": (0, 0), "standings": {}, "left": left}
+    part = decode_part(Transfer("127.0.0.1:9001", "prices", (), (), msgspec.msgpack.encode(end)))
+    assert isinstance(part, End)
+    assert part.left["ada"][""] == Left(5)
+    assert part.left["bob"][""] == Left(5, 1, Had(((1, 2),)))
+    assert part.left["eve"][""] == Left(5, 1, Had((), (Origin(b"l" * 16, 3),)))

@@ -19,10 +19,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from operator import itemgetter
 from typing import Any
 
 from veredus.kernel.engine import Now
 from veredus.streams import exchange as x
+from veredus.streams.departures import LEFT_MAX
 from veredus.streams.facts import Gone, Had
 from veredus.streams.lives import Lives
 from veredus.streams.removed import GIVEN, with_more
@@ -390,8 +392,13 @@ def address_of(name: str) -> str:
 
 
 def left_of(listed: list[tuple[str, int, int, str, Had]]) -> dict[str, dict[str, Left]]:
-    """When those that left did so, and what they had, as the streams floor lists it, by subscriber and principal."""
+    """When those that left did so, and what they had, as the streams floor lists it, by subscriber and principal: the
+    newest, as many as another server takes.
+    """
     found: dict[str, dict[str, Left]] = {}
+    if len(listed) > LEFT_MAX:
+        # Some came and went between the pages of the list.
+        listed = sorted(listed, key=itemgetter(1))[-LEFT_MAX:]
     for who, removed_us, wish, principal, had in listed:
         found.setdefault(who, {})[principal] = Left(removed_us, wish, had)
     return found

@@ -28,7 +28,8 @@ from veredus.delivery.rows import ROWS_COUNT_TAKEN_MAX, RawAttributes, check_fla
 from veredus.kernel.errors import InvariantBroken, PeerFault, Refused
 from veredus.kernel.names import INCARNATION_SIZE, KEY_SIZE_MAX, U63_MAX, checked_name
 from veredus.kernel.octets import Octets
-from veredus.streams.facts import Gone, Lost, Origin
+from veredus.streams.departures import HAD_ORIGINS_MAX, HAD_RANGES_MAX, HAD_RUNS_MAX, LEFT_MAX
+from veredus.streams.facts import Gone, Had, Lost, Origin
 from veredus.streams.removed import OF_NAME_MAX
 from veredus.streams.stream import Left
 
@@ -153,6 +154,37 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     """The lives of what was merged into the giver's stream, or removed there."""
 
 
+class _OriginThere(msgspec.Struct, frozen=True, array_like=True):
+    incarnation: bytes
+    next_sequence: int
+    runs: Annotated[tuple[tuple[int, int, int], ...], msgspec.Meta(max_length=HAD_RUNS_MAX)] = ()
+    gone: Annotated[tuple[tuple[int, Lost], ...], msgspec.Meta(max_length=HAD_RUNS_MAX)] = ()
+
+
+class _HadThere(msgspec.Struct, frozen=True, array_like=True):
+    received: Annotated[tuple[tuple[int, int], ...], msgspec.Meta(max_length=HAD_RANGES_MAX)] = ()
+    origins: Annotated[tuple[_OriginThere, ...], msgspec.Meta(max_length=HAD_ORIGINS_MAX)] = ()
+
+
+class _LeftThere(msgspec.Struct, frozen=True, array_like=True):
+    removed_us: int
+    wish: int = 0
+    had: _HadThere = _HadThere()
+
+    def taken(self) -> Left:
+        origins = (Origin(one.incarnation, one.next_sequence, one.runs, one.gone) for one in self.had.origins)
+        return Left(self.removed_us, self.wish, Had(self.had.received, tuple(origins)))
+
+
+_Many = msgspec.Meta(max_length=LEFT_MAX)
+
+
+class _EndThere(End, frozen=True, tag="end"):
+    """An end as it comes: who left had no more than a server remembers of it, and so many have left."""
+
+    left: Annotated[dict[str, Annotated[dict[_Owner, _LeftThere], _Many]], _Many] = {}  # type: ignore[assignment]
+
+
 Part: TypeAlias = Begin | Sources | RowsPart | End
 
 
@@ -165,7 +197,7 @@ class Heard(msgspec.Struct, frozen=True):
 
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_part = msgspec.msgpack.Decoder(Part).decode
+_decode_part = msgspec.msgpack.Decoder(Begin | Sources | RowsPart | _EndThere).decode
 _decode_outline = msgspec.msgpack.Decoder(_Outline).decode
 _decode_heard = msgspec.msgpack.Decoder(Heard).decode
 
@@ -182,7 +214,8 @@ def decode_part(transfer: Transfer) -> Part:
         raise PeerFault("bad-message", f"{said}: use the same kind of server on both sides")
     try:
         check_flat(_decode_outline(transfer.beyond).attributes)
-        part: Part = _decode_part(transfer.beyond)
+        came = _decode_part(transfer.beyond)
+        part: Part = _end_of(came) if isinstance(came, _EndThere) else came
     except (ValueError, RecursionError, PeerFault) as error:
         raise PeerFault("bad-message", f"the extension of a TRANSFER does not decode: {error}") from None
     if isinstance(part, RowsPart):
@@ -194,6 +227,15 @@ def decode_part(transfer: Transfer) -> Part:
             checked_name("subscriber", subscriber)
         _check_end(part)
     return part
+
+
+def _end_of(came: _EndThere) -> End:
+    if sum(map(len, came.left.values())) > LEFT_MAX:
+        raise ValueError(f"more than {LEFT_MAX} have left")
+    left = {who: {whose: one.taken() for whose, one in lefts.items()} for who, lefts in came.left.items()}
+    return End(
+        came.incarnation, came.head, came.offset_us, came.standings, left, came.appended_us, came.gone, came.merged
+    )
 
 
 def _check_end(part: End) -> None:
