@@ -124,7 +124,7 @@ def test_a_second_signal_ends_pub_at_once_and_it_says_what_is_in_doubt(tmp_path:
         began_s = time.monotonic()
         child.send_signal(signal.SIGINT)
         _, rest = child.communicate(timeout=30)
-        assert time.monotonic() - began_s < 2
+        assert time.monotonic() - began_s < 10, "the patience was not waited for"
         assert child.returncode == Exit.IN_DOUBT
         assert "2 are in doubt: numbers 3 to 4\ncontinue with --from 3\n" in rest.decode()
         served.kill()
