@@ -90,7 +90,7 @@ class Audit:
         for index, session in enumerate(view.sessions):
             last = session.pushed[-1] if session.pushed else 0
             pushed = set(session.pushed)
-            for sequence in range(session.position, last):
+            for sequence in range(max(session.position, view.passed_to + 1), last):
                 row = stream.rows.get(sequence)
                 if (
                     row is None

@@ -226,6 +226,8 @@ class SubscriptionView:
     floor: int = 0
     settled: dict[int, None] = field(default_factory=dict)
     """Above the floor, settled durably."""
+    passed_to: int = 0
+    """Everything up to here was done with, by sessions that are as if they had not been."""
 
     def hand_on_attempts(self, incarnation: bytes, attempts_max: int) -> None:
         """Another session has it, perhaps of another application, or under another limit."""
@@ -337,7 +339,7 @@ class SubscriptionView:
         self.attempts.forget()
         self.missing += [gap for session in self.sessions for gap in session.gaps if gap[1] <= head]
         self.sessions.clear()
-        self.floor = floor
+        self.floor = self.passed_to = floor
         self.settled = {s: None for first, last in settled for s in range(first, last + 1)}
         self.pushed = {s: None for s in self.pushed if s <= head and self.is_settled(s)}
         self.requested = {s: None for s in self.requested if s <= head}
