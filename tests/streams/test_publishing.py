@@ -278,3 +278,49 @@ def test_whoever_publishes_to_a_stream_that_is_deleted_is_told() -> None:
     assert [refusal.code for refusal in rig.said_to(1, x.Refuse)] == ["stream-deleted"]
     assert [taken.last_number for taken in rig.said_to(1, x.ConfirmTaken)] == [2]
     assert rig.attach(2).last_number == 0
+
+
+def test_who_is_taken_over_from_first_hears_of_all_that_it_offered_before() -> None:
+    rig = Rig()
+    old = rig.attach(1)
+    rig.offer(old, 1, 3)
+    rig.offer(old, 4, 2)
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "alpha", incarnation(2), 0))
+    rig.offer(old, 6)
+    rig.carry_out()
+    to_old = [said for said in rig.said if said.session == 1 and not isinstance(said, x.GrantSource)]
+    assert [type(said) for said in to_old] == [x.ConfirmTaken, x.ConfirmTaken, x.Fence]
+    assert [said.last_number for said in to_old[:2]] == [3, 5]
+    assert rig.said_to(2, x.GrantSource)[0].last_number == 5, "nothing comes behind a newer epoch"
+
+
+def test_nobody_is_fenced_by_an_epoch_that_the_journal_does_not_take() -> None:
+    rig = Rig()
+    old = rig.attach(1)
+    rig.is_full = True
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "alpha", incarnation(2), 0))
+    rig.is_full = False
+    rig.offer(old, 1, 2)
+    rig.tell(x.TokenStoreRequested(1, 7, 0, b"line 0"))
+    rig.carry_out()
+    assert rig.said_to(1, x.Fence) == []
+    assert [said.code for said in rig.said_to(2, x.Refuse)] == ["disk-full"]
+    assert [(said.first_number, said.code) for said in rig.said_to(1, x.RefuseBatch)] == [(1, "disk-full")]
+    assert [(said.request, said.code, said.is_final) for said in rig.said_to(1, x.Refuse)] == [(7, "disk-full", False)]
+    assert rig.publish(old, 1, 2).last_number == 2
+    assert rig.attach(3, who=3).epoch == 2
+    assert [fence.epoch for fence in rig.said_to(1, x.Fence)] == [2]
+
+
+def test_who_comes_back_while_its_epoch_is_refused_is_not_granted_it() -> None:
+    rig = Rig()
+    rig.attach(1)
+    rig.is_full = True
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "alpha", incarnation(2), 0))
+    rig.is_full = False
+    rig.tell(x.SourceAttachRequested(3, "local", "s", "alpha", incarnation(2), 0))
+    rig.carry_out()
+    assert (rig.said_to(3, x.GrantSource), [said.code for said in rig.said_to(3, x.Refuse)]) == ([], ["disk-full"])
+    assert rig.said_to(1, x.Fence) == []
+    assert rig.attach(4, who=2).epoch == 2
+    assert [fence.epoch for fence in rig.said_to(1, x.Fence)] == [2]

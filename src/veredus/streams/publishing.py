@@ -6,8 +6,9 @@ Source: docs/internals/DESIGN.md, "Sources"; guarantees 2, 3, 4 and 7.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 
 from veredus.delivery.batch import BatchHeader, token_of
 from veredus.delivery.record import ENVELOPE_SIZE, RecordKind
@@ -28,7 +29,8 @@ from .exchange import (
     SourceAttachRequested,
 )
 from .facts import SourceOpened
-from .orders import Orders
+from .offered import OfferedAgain, OfferedBatch, OfferedStaged, OpenedSource
+from .orders import Orders, Then
 from .rights import next_owner, on_stream
 from .shares import ATTACHED_SOURCES
 from .source import SourceState, Verdict
@@ -77,7 +79,10 @@ class Publishing:
     # ── attach ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def attach(self, event: SourceAttachRequested, stream: Stream, now: Now) -> None:
-        """Grant, fence or refuse; a grant under a new epoch is journaled first."""
+        """Grant, fence or refuse; a grant under a new epoch is journaled first.
+
+        Whoever is taken over from is fenced behind that: it hears first of all that it offered before.
+        """
         self._check_attached(event.principal)
         if not event.source:
             attachment = Attachment(event.session, stream, None, 0, is_granted=True, principal=event.principal)
@@ -99,12 +104,12 @@ class Publishing:
             self._tables.check_share(owner, 1, len(source.token))
         attachment = Attachment(event.session, stream, source, source.epoch, principal=event.principal)
         is_known = event.incarnation == source.incarnation and source.epoch > 0
-        if source.session and source.session != event.session:
-            self._leave(source, is_fenced=not is_known)
-        source.session = event.session
         self._add(attachment)
         if is_known:
-            self._orders.append((), _Granted(self, attachment, event.incarnation, source.owner))
+            if (former := self._former(attachment, source)) is not None and former.epoch == source.epoch:
+                self._end(former, source, source.epoch)
+            again = Then(lambda _: self._come_back(attachment, source), partial(self.attach_failed, attachment))
+            self._orders.append((), again)
             return
         before = source.owner
         source.open(source.epoch + 1, event.incarnation, next_owner(event.principal, before))
@@ -114,7 +119,7 @@ class Publishing:
             stream.stream_id, source.source_id, source.name, source.epoch, source.incarnation, source.is_sparse,
             source.owner,
         )  # fmt: skip
-        self._orders.append_fact(fact, _Granted(self, attachment, event.incarnation, source.owner), now)
+        self._orders.append_fact(fact, OpenedSource(self, attachment, source, event.incarnation, source.owner), now)
 
     def _check_attached(self, principal: str) -> None:
         most = self._tables.limits.sources_per_principal_max
@@ -140,6 +145,34 @@ class Publishing:
                 del self._attached[attachment.principal]
         return attachment
 
+    def put_off(self, attachment: Attachment, source: SourceState, refuse: Callable[[str, str], None]) -> None:
+        """Somebody is taking `source` over from this one: answer when that is decided, by the fence, or by `refuse`
+        with code and reason where the journal refused it.
+        """
+
+        def decided(code: str, reason: str) -> None:
+            if self.is_there(attachment) and source.granted[0] > attachment.epoch:
+                self._end(attachment, source, source.granted[0])
+            elif self.is_there(attachment):
+                refuse(code, reason)
+
+        is_back = "another publisher was to take over, and its epoch could not be stored"
+        self._orders.append((), Then(lambda _: decided("disk-full", is_back), decided))
+
+    def _former(self, attachment: Attachment, source: SourceState) -> Attachment | None:
+        """Who else publishes as `source`, under the epoch that the journal has."""
+        former = self.attachments.get(source.session)
+        is_other = former is not None and former is not attachment and former.source is source
+        return former if is_other and not attachment.stream.is_deleted else None
+
+    def _end(self, former: Attachment, source: SourceState, epoch: int) -> None:
+        """Another session has the source under this epoch, and the former one has it no more."""
+        self._remove(former.session)
+        if former.epoch == epoch:
+            self._orders.end_former(former.session, f"source {source.name!r}")
+        else:
+            self._orders.say(Fence(former.session, epoch, _fenced(source.name, epoch)))
+
     def _new_source(self, stream: Stream, event: SourceAttachRequested) -> SourceState:
         stream.check_sources(1)
         self._tables.check_share(next_owner(event.principal, ""), 1, 0)
@@ -150,13 +183,6 @@ class Publishing:
                 " created again? Open a new publisher (epoch 0)",
             )
         return stream.add_source(stream.next_source_id, event.source, event.is_sparse)
-
-    def _leave(self, source: SourceState, is_fenced: bool) -> None:
-        old = self._remove(source.session)
-        if old is not None and is_fenced:
-            self._orders.say(Fence(old.session, source.epoch + 1, _fenced(source.name, source.epoch + 1)))
-        elif old is not None:
-            self._orders.end_former(old.session, f"source {source.name!r}")
 
     def _grant(self, attachment: Attachment, durability: Durability) -> None:
         stream, source = attachment.stream, attachment.source
@@ -225,7 +251,11 @@ class Publishing:
             self._orders.refuse(event.session, "not-attached", "attach as a source before offering batches")
             return
         stream, source = attachment.stream, attachment.source
-        if source is not None and (attachment.epoch != source.epoch or header.epoch < source.epoch):
+        if source is not None and attachment.epoch != source.epoch:
+            refuse = partial(self.tell_failed, attachment, header.first_number)
+            self.put_off(attachment, source, refuse)
+            return
+        if source is not None and header.epoch < source.epoch:
             self._orders.say(Fence(event.session, source.epoch, _fenced(source.name, source.epoch)))
             return
         granted = stream.stream_id, source.source_id if source else 0, attachment.epoch
@@ -246,7 +276,7 @@ class Publishing:
                 return
             self._append(attachment, event, now)
         elif verdict is Verdict.DUPLICATE:
-            self._orders.append((), _Duplicate(self, attachment, last, header.count))
+            self._orders.append((), OfferedAgain(self, attachment, last, header.count))
         else:
             self._refuse_place(event.session, verdict, first, source.last_assigned)
 
@@ -290,7 +320,7 @@ class Publishing:
             attachment.source.assign(header.last_number)
         attachment.number = header.last_number
         entry = Entry(event.record, RecordKind.BATCH, stream.stream_id, sequence, header.count, append_time_us)
-        self._orders.append((entry,), _Batch(self, attachment, header, entry, before))
+        self._orders.append((entry,), OfferedBatch(self, attachment, header, entry, before))
 
     def _tell_clock(self, stream: Stream, behind_us: int) -> None:
         """The clock lies behind what it said before: append times stand still until it is there again. Said once."""
@@ -306,7 +336,7 @@ class Publishing:
         entry = Entry(
             event.record, RecordKind.STAGED, attachment.stream.stream_id, stage.stage, header.count, now.wall_us
         )
-        self._orders.append((entry,), _StagedBatch(self, attachment, stage, header))
+        self._orders.append((entry,), OfferedStaged(self, attachment, stage, header))
 
     # ── what the journal said ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -361,13 +391,23 @@ class Publishing:
         if self.is_there(attachment):
             self._orders.say(ConfirmTaken(attachment.session, last, sequence, is_duplicate, durability))
 
-    def granted(self, attachment: Attachment, durability: Durability) -> None:
-        """The attachment's epoch is in the journal."""
+    def granted(self, attachment: Attachment, source: SourceState, durability: Durability) -> None:
+        """The attachment's epoch is in the journal: who had the source before has it no more."""
+        if (former := self._former(attachment, source)) is not None:
+            self._end(former, source, attachment.epoch)
+        source.session = 0
         if self.is_there(attachment):
+            source.session = attachment.session
             self._grant(attachment, durability)
 
+    def _come_back(self, attachment: Attachment, source: SourceState) -> None:
+        if source.granted[0] < attachment.epoch:
+            self.attach_failed(attachment, "disk-full", "its epoch was not stored")
+        else:
+            self.granted(attachment, source, self._durability)
+
     def attach_failed(self, attachment: Attachment, code: str, reason: str) -> None:
-        """The attachment's epoch could not be journaled."""
+        """The attachment's epoch could not be journaled: whoever had the source has it still."""
         source = attachment.source
         if source is not None:
             source.undo_open(attachment.epoch)
@@ -391,77 +431,3 @@ def record_batch(source: SourceState, header: BatchHeader, record: bytearray | m
 
 def _fenced(name: str, epoch: int) -> str:
     return f"another publisher has taken over source {name!r} (epoch {epoch}): this one must stop"
-
-
-@dataclass(slots=True)
-class _Granted:
-    publishing: Publishing
-    attachment: Attachment
-    incarnation: bytes
-    owner: str
-
-    def become_durable(self, durability: Durability, now: Now) -> None:
-        source = self.attachment.source
-        assert source is not None
-        source.become_granted(self.attachment.epoch, self.incarnation, self.owner)
-        self.publishing.granted(self.attachment, durability)
-
-    def fail(self, code: str, reason: str, now: Now) -> None:
-        self.publishing.attach_failed(self.attachment, code, reason)
-
-
-@dataclass(slots=True)
-class _Batch:
-    publishing: Publishing
-    attachment: Attachment
-    header: BatchHeader
-    entry: Entry
-    before: int
-    """The source's last number when this one was offered: a sparse one's is not the number below it."""
-
-    def become_durable(self, durability: Durability, now: Now) -> None:
-        self.publishing.batch_durable(self.attachment, self.header, self.entry, durability)
-
-    def fail(self, code: str, reason: str, now: Now) -> None:
-        self.publishing.batch_failed(self.attachment, self.header, self.entry, self.before, code, reason)
-
-
-@dataclass(slots=True)
-class _StagedBatch:
-    publishing: Publishing
-    attachment: Attachment
-    stage: Stage
-    header: BatchHeader
-
-    def become_durable(self, durability: Durability, now: Now) -> None:
-        self.stage.count_durable += self.header.count
-        self.publishing.tell_taken(self.attachment, self.header.last_number, 0, False, durability)
-
-    def fail(self, code: str, reason: str, now: Now) -> None:
-        self.stage.count_assigned -= self.header.count
-        self.attachment.number = min(self.attachment.number, self.header.first_number - 1)
-        self.publishing.tell_failed(self.attachment, self.header.first_number, code, reason)
-
-
-@dataclass(slots=True)
-class _Duplicate:
-    publishing: Publishing
-    attachment: Attachment
-    last: int
-    count: int
-
-    def become_durable(self, durability: Durability, now: Now) -> None:
-        source = self.attachment.source
-        assert source is not None
-        if source.last_durable < self.last:
-            self.publishing.tell_failed(
-                self.attachment, self.last - self.count + 1, "disk-full", "the batch it repeats was not stored"
-            )
-            return
-        self.publishing.count_duplicate()
-        sequence = source.sequence_of(self.last)
-        first = sequence - self.count + 1 if sequence >= self.count else 0
-        self.publishing.tell_taken(self.attachment, self.last, first, True, durability)
-
-    def fail(self, code: str, reason: str, now: Now) -> None:
-        self.publishing.tell_failed(self.attachment, self.last - self.count + 1, code, reason)

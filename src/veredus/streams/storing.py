@@ -42,7 +42,6 @@ class Storing:
         stream, source = attachment.stream, attachment.source
         if source is None:
             raise Refused("no-source", "an anonymous source has no resume token: attach under a name")
-        self._check(event, source)
 
         def stored(_: Now) -> None:
             source.store_token(event.number, event.token)
@@ -54,6 +53,10 @@ class Storing:
                 message = f"the node could not store the resume token ({reason}): ask again later"
                 self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
+        if attachment.epoch != source.epoch:
+            self._publishing.put_off(attachment, source, failed)
+            return
+        self._check(event, source)
         fact = TokenStored(stream.stream_id, source.source_id, event.number, event.token)
         self._orders.append_fact(fact, Then(stored, failed), now, payer=attachment.principal)
 
