@@ -91,12 +91,12 @@ class Cutter:
         self._directory.cleanup()
 
     async def _close(self) -> None:
+        """Whoever still comes is turned away, and all have gone before the loop does."""
+        self.is_open = False
         self._server.close()
         await self._cut()
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await self._server.wait_closed()
+        await asyncio.gather(*asyncio.all_tasks() - {asyncio.current_task()}, return_exceptions=True)
 
     def __enter__(self) -> Self:
         return self
