@@ -223,4 +223,5 @@ class Pacing:
     def take_changes(self) -> Iterator[PauseReading | ResumeReading]:
         """What is to be done about reading, once."""
         while self._changes:
-            yield self._changes.pop(0)
+            changes, self._changes = self._changes, []
+            yield from changes
