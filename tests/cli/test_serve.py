@@ -17,6 +17,8 @@ import pytest
 import veredus
 from tests.processes import Child, ended, free_port
 from veredus.cli.exits import Exit
+from veredus.cli.serve import SWITCH_INTERVAL_S
+from veredus.kernel.turns import QUANTUM_NS
 from veredus.node.figures import FIGURES
 
 COMMAND = [sys.executable, "-c", "from veredus.cli import main; main()"]
@@ -272,3 +274,9 @@ def test_options_of_a_client_that_have_no_effect_on_servers_are_refused(
     assert done.returncode == Exit.USAGE
     assert f"{option} has no effect here: " in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_a_thread_that_waits_for_the_lock_asks_for_it_in_the_midst_of_a_turn() -> None:
+    done_at_least_ns = QUANTUM_NS // 4
+    """Work is priced for a slow machine: a quick one does it in a quarter of that."""
+    assert done_at_least_ns > 4 * SWITCH_INTERVAL_S * 1e9

@@ -6,6 +6,7 @@ A repeated COMMIT, and an OPEN_RUN that joins, are answered when the journal's g
 from __future__ import annotations
 
 from collections import deque
+from itertools import pairwise
 from typing import Any
 
 import msgspec
@@ -51,10 +52,10 @@ class SlowNode(Node):
                     else:
                         queue.append(self.disk.carry_out(effect))
 
-    def hold(self) -> None:
+    def hold(self, channel: int = 9) -> None:
         """The disk does nothing any more; and a batch is on its way to it, so whatever comes waits for the next."""
         self.is_held = True
-        self.tell(Received(VICTIM, native.encode_message(9, m.AttachSource("other", "me", b"2" * 16))))
+        self.tell(Received(VICTIM, native.encode_message(channel, m.AttachSource("other", "me", b"2" * 16))))
         self.turns(8)
         assert self.writing
 
@@ -134,6 +135,7 @@ def test_who_asks_for_a_large_answer_pays_for_its_octets(way: str) -> None:
     node, epoch = node_with_a_large_commit()
     count = QUANTUM_NS // ANSWER_SIZE
     node.tell(Received(BOMBER, b"".join(asked(way, epoch, 2 + index) for index in range(count))))
+    node.turns(1)
     assert node.answers_count(BOMBER) == count < Awaited.COUNT_MAX
     node.tell(Received(ITS_OTHER, PING), Received(VICTIM, PING))
     assert (node.pongs(ITS_OTHER), node.pongs(VICTIM)) == (0, 1), "its other link waits, and nobody else"
@@ -147,10 +149,44 @@ def test_a_link_has_few_large_answers_on_their_way_while_the_disk_is_slow(way: s
     node.turns(500)
     assert node.answers_count(BOMBER) == 0
     node.release()
-    first = node.answers_count(BOMBER)
-    assert first == Awaited.COUNT_MAX
+    node.hold(10)
+    node.turns(500)
+    assert node.answers_count(BOMBER) == Awaited.COUNT_MAX
+    node.release()
     node.turns(5_000)
     assert node.answers_count(BOMBER) == 200, "the others have theirs, too"
+
+
+@WAYS
+def test_what_comes_due_at_once_is_told_in_turns_of_its_principal(way: str) -> None:
+    node, epoch = node_with_a_large_commit()
+    node.hold()
+    asked_for = b"".join(asked(way, epoch, 2 + index) for index in range(Awaited.COUNT_MAX))
+    node.tell(Received(BOMBER, asked_for), Received(ITS_OTHER, asked_for))
+    node.turns(100)
+    node.release()
+    node.tell(Received(VICTIM, PING))
+    assert node.pongs(VICTIM) == 1
+    told = [0]
+    for _ in range(50):
+        told.append(node.answers_count(BOMBER) + node.answers_count(ITS_OTHER))
+        node.turns(1)
+    assert told[-1] == 2 * Awaited.COUNT_MAX
+    in_turns = [after - before for before, after in pairwise(told)]
+    assert max(in_turns) <= QUANTUM_NS // ANSWER_SIZE + 1
+
+
+@WAYS
+def test_what_comes_behind_a_large_answer_on_its_channel_is_told_behind_it(way: str) -> None:
+    node, epoch = node_with_a_large_commit()
+    node.hold()
+    drop = native.encode_message(RUN, m.DropStages(100, SINK, epoch, ()))
+    node.tell(Received(BOMBER, b"".join(asked("COMMIT", epoch, 2 + index) for index in range(3)) + drop))
+    node.turns(100)
+    node.release()
+    node.turns(50)
+    kinds = [frame.kind for frame in node.heard[BOMBER] if frame.channel == RUN]
+    assert kinds == [Kind.COMMITTED] * 3 + [Kind.REPLY]
 
 
 def test_channels_that_end_and_stages_that_are_dropped_leave_room_for_other_requests() -> None:

@@ -24,11 +24,11 @@ def test_what_comes_from_a_principal_that_has_had_its_share_is_held_and_its_link
     assert not pacing.may_tell(second, GLUTTON, at(1))
     assert pacing.may_tell(Received(2, b"mine"), MODEST, at(1))
     assert list(pacing.take_changes()) == [PauseReading(1)]
-    assert pacing.due(at(2)) == [TurnGiven(1)]
+    assert list(pacing.due(at(2))) == [TurnGiven(1)]
     assert pacing.next_of(TurnGiven(1)) is first
     pacing.end_turn(1, GLUTTON)
     assert list(pacing.take_changes()) == []
-    assert pacing.due(at(3)) == [TurnGiven(1)]
+    assert list(pacing.due(at(3))) == [TurnGiven(1)]
     assert pacing.next_of(TurnGiven(1)) is second
     pacing.end_turn(1, GLUTTON)
     assert list(pacing.take_changes()) == [ResumeReading(1)]
@@ -59,7 +59,7 @@ def test_a_link_that_awaits_answers_is_not_read_from_and_has_no_turn_until_it_wa
     assert list(pacing.take_changes()) == [PauseReading(1)]
     assert pacing.deadline() is None
     pacing.want(1, GLUTTON)
-    assert pacing.due(at(2)) == [TurnGiven(1)]
+    assert list(pacing.due(at(2))) == [TurnGiven(1)]
     assert pacing.next_of(TurnGiven(1)) == TurnGiven(1)
     pacing.end_turn(1, GLUTTON)
     assert list(pacing.take_changes()) == [ResumeReading(1)]
@@ -85,7 +85,7 @@ def test_a_link_whose_peer_does_not_read_is_asked_for_nothing_until_it_does() ->
     assert list(pacing.take_changes()) == [PauseReading(1)]
     assert pacing.deadline() is None
     pacing.drain(1, MODEST)
-    assert pacing.due(at(2)) == [TurnGiven(1)]
+    assert list(pacing.due(at(2))) == [TurnGiven(1)]
     assert pacing.next_of(TurnGiven(1)) is asked
     pacing.end_turn(1, MODEST)
     assert list(pacing.take_changes()) == [ResumeReading(1)]
@@ -95,7 +95,7 @@ def test_a_link_that_has_more_to_do_and_does_not_read_goes_on_when_it_reads() ->
     pacing = Pacing()
     pacing.want(1, MODEST)
     pacing.congest(1, 0)
-    assert pacing.due(at(2)) == []
+    assert list(pacing.due(at(2))) == []
     pacing.end_turn(1, MODEST)
     pacing.drain(1, MODEST)
     assert pacing.next_of(*pacing.due(at(3))) == TurnGiven(1)
@@ -142,3 +142,31 @@ def test_a_link_that_is_congested_goes_on_with_what_it_was_told() -> None:
     assert list(pacing.take_changes()) == [PauseReading(1), ResumeReading(1)]
     gone = LinkClosed(1, "closed")
     assert pacing.may_close(gone, MODEST)
+
+
+def test_however_many_principals_have_their_turn_the_loop_does_some_and_hears_others_before_it_goes_on() -> None:
+    pacing = Pacing()
+    for link in range(20):
+        pacing.want(link, f"principal-{link}")
+    turns: list[list[int]] = []
+    while pacing.deadline() is not None:
+        turns.append([])
+        for given in pacing.due(at(len(turns))):
+            turns[-1].append(given.link)
+            pacing.next_of(given)
+            pacing.charge(f"principal-{given.link}", QUANTUM_NS, at(len(turns)))
+            pacing.end_turn(given.link, f"principal-{given.link}")
+    assert [len(turn) for turn in turns] == [4] * 5
+    assert [link for turn in turns for link in turn] == list(range(20))
+
+
+def test_a_link_that_is_told_more_than_it_may_be_has_no_turn_in_the_midst_of_those_of_others() -> None:
+    pacing = Pacing()
+    for link in (1, 2):
+        pacing.congest(link, 10)
+        pacing.want(link, f"principal-{link}")
+    given = []
+    for turn in pacing.due(at(2)):
+        given.append(turn.link)
+        pacing.answer(2, 11)
+    assert given == [1]

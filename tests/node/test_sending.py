@@ -1,5 +1,7 @@
 """What waits to be written is bounded over all links, and a peer that takes nothing of it is let go."""
 
+from collections.abc import Mapping
+
 from veredus.node.sending import CLOSE_NS, PRESSED_SIZE, Abandon, SendBudget, SendLimits, Waiting
 
 MIB, SECOND = 1 << 20, 10**9
@@ -14,8 +16,9 @@ def waits(
     is_unheard: bool = False,
     is_closing: bool = False,
     is_proven: bool = True,
+    shared: Mapping[int, int] = {},
 ) -> Waiting:
-    return Waiting(link, size, written, received, is_unheard, is_closing, is_proven)
+    return Waiting(link, size, written, received, is_unheard, is_closing, is_proven, shared)
 
 
 def abandoned(orders: list[Abandon]) -> list[int]:
@@ -89,3 +92,19 @@ def test_twice_the_bound_is_never_exceeded_however_quick_the_peers_are() -> None
     budget = SendBudget(LIMITS)
     budget.look([waits(link, 4 * MIB) for link in range(100)], 0)
     assert budget.size <= 2 * LIMITS.size_max
+
+
+def test_what_waits_for_many_links_and_is_in_memory_once_is_counted_once() -> None:
+    budget = SendBudget(LIMITS)
+    slow = [waits(link, size=4 * MIB + 10, shared={7: 3 * MIB, 8: MIB}) for link in range(1_000)]
+    assert budget.look(slow, 0) == budget.look(slow, 10 * SECOND) == []
+    assert (budget.size, budget.is_pressed) == (4 * MIB + 10_000, False)
+
+
+def test_a_buffer_is_counted_until_the_last_that_holds_it_is_let_go_and_as_much_as_waits_for_the_slowest() -> None:
+    budget = SendBudget(LIMITS)
+    first = [waits(1, size=60 * MIB), waits(2, size=90 * MIB, shared={7: 90 * MIB})]
+    budget.look(first, 0)
+    both = [*first, waits(3, size=50 * MIB, shared={7: 50 * MIB})]
+    assert abandoned(budget.look(both, 10 * SECOND)) == [2, 1]
+    assert budget.size == 90 * MIB

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from tests.streams.rig import Rig, incarnation
 from veredus.delivery.content import Content
 from veredus.streams import exchange as x
+from veredus.streams.listing import PART_SIZE, PARTS_MAX
 from veredus.streams.tables import StreamsLimits
 
 FEW = StreamsLimits(committed_streams_per_principal_max=5)
@@ -77,3 +79,27 @@ def test_a_commit_that_the_journal_did_not_take_needs_no_room() -> None:
     rig.is_full = False
     rig.time_ns += 200_000_000
     assert commit(rig, "two", *"abcde", session=51) == ""
+
+
+def test_a_list_of_sinks_names_the_first_streams_of_commits_that_have_many_and_says_so() -> None:
+    rig = Rig(StreamsLimits())
+    names = [f"{at:04d}".ljust(255, "x") for at in range(1_000)]
+    for number in range(20):
+        assert commit(rig, f"many-{number:02d}", *names, session=50 + number) == ""
+    assert commit(rig, "one", "a", session=90) == ""
+    found: dict[str, list[dict[str, Any]]] = {}
+    after: object = None
+    for _ in range(25):
+        (answer,) = rig.do(x.AdminRequested(1, 1, "eve", "sink.list", {"limit": 200, "after": after}))
+        assert len(msgspec.msgpack.encode(answer.result)) <= 2 * PARTS_MAX * PART_SIZE
+        for row in answer.result["rows"]:
+            found.setdefault(row["sink"], []).append(row)
+        after = answer.result["next"]
+        if after is None:
+            break
+    assert sorted(found) == [*(f"many-{number:02d}" for number in range(20)), "one"]
+    ((one,), (many,)) = found["one"], found["many-00"]
+    assert (list(one["incarnations"]), one["is_whole"]) == (["a"], True)
+    shown = list(many["incarnations"])
+    assert (shown, many["is_whole"]) == (names[: len(shown)], False)
+    assert 100 < len(shown) <= 200

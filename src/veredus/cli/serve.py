@@ -19,9 +19,12 @@ if TYPE_CHECKING:
     from veredus.runtime.configuration import Configuration, Flag
 
 _SHORT_FLAGS = {"directory": "node.directory", "tcp": "listen.tcp", "sync": "journal.sync", "log": "log.level"}
-SWITCH_INTERVAL_S = 0.0005
+SWITCH_INTERVAL_S = 0.0001
 """How long the loop keeps Python's lock while the thread that writes the journal waits for it, which it does several
-times a group. With Python's 5 ms a loop that peers keep busy let each neighbour wait for up to a second.
+times a group. It is less than a turn of the loop takes: between two turns the loop lets go of the lock and takes it
+again, and a thread that comes too late for it then begins its wait anew. Where a turn takes no longer than the wait,
+the thread never asks for the lock: a loop that peers keep busy let each neighbour wait for 200 ms with 0.5 ms, and for
+up to a second with Python's 5 ms.
 """
 
 

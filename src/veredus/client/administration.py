@@ -136,7 +136,7 @@ class AsyncSinks:
         self._connection = connection
 
     async def list(self) -> list[dict[str, Any]]:
-        """The run and the last commit of each, by name."""
+        """The run and the last commit of each, by name; where `is_whole` is false, it has more streams than these."""
         return await _all_rows(self._connection, "sink.list")
 
     async def stages(self) -> builtins.list[dict[str, Any]]:

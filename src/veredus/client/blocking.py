@@ -228,7 +228,7 @@ class Sinks:
         self._sinks = node.sinks
 
     def list(self) -> list[dict[str, Any]]:
-        """The run and the last commit of each, by name."""
+        """The run and the last commit of each, by name; where `is_whole` is false, it has more streams than these."""
         return self._thread.run(self._sinks.list)
 
     def stages(self) -> builtins.list[dict[str, Any]]:

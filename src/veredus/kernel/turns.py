@@ -125,19 +125,22 @@ class Turns(Generic[Payer, Item]):
 
     def due(self, now: Now, count_max: int | None = None) -> list[Item]:
         """The items whose turn it is, taken out: one of each payer that has not had its share, `count_max` at most."""
-        ready = list(islice(self._ready(now), count_max))
-        items: list[Item] = []
-        for payer in ready:
-            waiting = self._waiting.pop(payer)
+        return list(self.each(now, count_max))
+
+    def each(self, now: Now, count_max: int | None = None) -> Iterator[Item]:
+        """As `due`, one by one: what is not asked for waits on, in front of those who have had their turn."""
+        for payer in list(islice(self._ready(now), count_max)):
+            waiting = self._waiting.pop(payer, None)
+            if waiting is None:
+                continue
             item = waiting.popleft()
             del self._payers[item]
-            items.append(item)
             if self._is_of_crowd(payer):
                 self.charge(payer, CROWD_NS, now)
             if waiting:
                 # Behind the payers that were not yet ready: the order of payers goes round.
                 self._waiting[payer] = waiting
-        return items
+            yield item
 
     def _ready(self, now: Now) -> Iterator[Payer]:
         """The payers whose turn it is, in their order; of the crowd some."""

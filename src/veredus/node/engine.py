@@ -11,7 +11,7 @@ Source: docs/internals/DESIGN.md, "The join".
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, get_args
 
 from msgspec import structs
@@ -112,7 +112,7 @@ class NodeEngine:
         self._checkpointing = Checkpointing(floor)
         self._link_timers: Deadlines[int] = Deadlines()
         self._queue: deque[object] = deque()
-        self._turns_given: deque[TurnGiven] = deque()
+        self._turns_given: Iterator[TurnGiven] = iter(())
         """Each is taken when nothing waits in the queue: what a link says of its turn overtakes nothing said to it."""
         self._out: list[object] = []
 
@@ -149,9 +149,8 @@ class NodeEngine:
     # ── the chain ────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _follow(self, now: Now) -> None:
-        queue, turns = self._queue, self._turns_given
-        while queue or turns:
-            event = queue.popleft() if queue else turns.popleft()
+        queue = self._queue
+        while (event := queue.popleft() if queue else next(self._turns_given, None)) is not None:
             handler = _ROUTES.get(type(event))
             if handler is None:
                 self._out.append(event)
@@ -376,7 +375,7 @@ class NodeEngine:
         self._queue += self._checkpointing.go_on()
         for rested in self.quotas.rested(now):
             self._tell_link(LinkDrained(rested), now)
-        self._turns_given.extend(self.pacing.due(now))
+        self._turns_given = self.pacing.due(now)
         heard = now if event.heard_ns is None else now._replace(monotonic_ns=min(now.monotonic_ns, event.heard_ns))
         self._judge_peers(event, now, heard)
         if self.log.phase is not Phase.FAILED:

@@ -10,7 +10,8 @@ that lasts a peer that reads nothing is heard all the same.
 
 Invariants
     (1) What a link received is told to it in its order, and that it is gone comes last.
-    (2) A link is not read from while anything of it waits, while its answers have used up their room, while there is no
+    (2) Once `DONE_NS_MAX` were done under one `now`, for whomever, nobody else gets his turn before the next.
+    (3) A link is not read from while anything of it waits, while its answers have used up their room, while there is no
         room for the frame that it has begun, or while the disk is behind; and is read from otherwise. So what waits to
         be written to a peer is bounded, whatever the peer asks for.
 Source: docs/internals/DESIGN.md, "Bounds".
@@ -24,12 +25,14 @@ from collections.abc import Iterable, Iterator
 from veredus.kernel.effects import PauseReading, ResumeReading
 from veredus.kernel.engine import Now
 from veredus.kernel.events import LinkClosed, Received
-from veredus.kernel.turns import CROWD_NS, Turns
+from veredus.kernel.turns import CROWD_NS, QUANTUM_NS, Turns
 from veredus.protocols.links import TurnGiven
 
 from .connections import Payer, is_stranger
 
 _ABSENT = object()
+DONE_NS_MAX = 4 * QUANTUM_NS
+"""Whoever comes new is heard when so much was done for others at the latest, however many have their turn."""
 CROWDED, RECEIVED, SENT = 1, 2, 4
 """Why a link is held back: no room for its frame, or its principal has used up what it may send, or be sent."""
 
@@ -37,10 +40,15 @@ CROWDED, RECEIVED, SENT = 1, 2, 4
 class Pacing:
     """Owns what waits for a turn, by link, and whether each link is read from."""
 
-    __slots__ = ("_changes", "_clogged", "_congested", "_crowded", "_held", "_is_full", "_slowed", "_turns", "_working")
+    __slots__ = (
+        "_changes", "_clogged", "_congested", "_crowded", "_done_at_ns", "_done_ns", "_held", "_is_full", "_slowed",
+        "_turns", "_working",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self._turns: Turns[Payer, int] = Turns(is_of_crowd=is_stranger)
+        self._done_at_ns = self._done_ns = 0
+        """How much was done under which `now`, for all."""
         self._held: dict[int, deque[Received | LinkClosed]] = {}
         """By link what it has not been told: what was received, and at last that it is gone."""
         self._working: dict[int, None] = {}
@@ -60,13 +68,19 @@ class Pacing:
         """When the next turn is due, monotonic nanoseconds."""
         return self._turns.deadline()
 
-    def due(self, now: Now) -> Iterable[TurnGiven]:
-        """The links whose turn it is; each is to be asked for by `next_of`."""
-        return [TurnGiven(link) for link in self._turns.due(now)]
+    def due(self, now: Now) -> Iterator[TurnGiven]:
+        """The links whose turn it is, one by one, until enough was done; each is to be asked for by `next_of`."""
+        for link in self._turns.each(now):
+            yield TurnGiven(link)
+            if self._done_ns >= DONE_NS_MAX and self._done_at_ns == now.monotonic_ns:
+                return
 
     def charge(self, payer: Payer, cost_ns: int, now: Now) -> None:
         """Work was done for the payer."""
         self._turns.charge(payer, cost_ns, now)
+        if self._done_at_ns != now.monotonic_ns:
+            self._done_at_ns, self._done_ns = now.monotonic_ns, 0
+        self._done_ns += cost_ns
 
     # ── what a link is told ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -209,4 +223,5 @@ class Pacing:
     def take_changes(self) -> Iterator[PauseReading | ResumeReading]:
         """What is to be done about reading, once."""
         while self._changes:
-            yield self._changes.pop(0)
+            changes, self._changes = self._changes, []
+            yield from changes

@@ -7,14 +7,15 @@
       └── the sum above `size_max`: abandoned, the unproven first, then who has taken nothing for longest
 
 A quarter of what may wait for a link is for pushes, whose order a peer feels: an answer comes behind the pushes that
-wait. The rest is for answers.
+wait. The rest is for answers. What waits for several links and lies in memory once is counted once in the sum.
 
 Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -23,6 +24,8 @@ CLOSE_NS = 5_000_000_000
 GRACE_NS = 1_000_000_000
 """Who took something within this time is not abandoned for the sum, unless it is twice what it may be."""
 PRESSED_SIZE = 64 << 10
+SHARED_SIZE_MIN = 16 << 10
+"""Smaller buffers are counted for each link: to keep account of them would cost more than they do."""
 
 
 class SendLimits(NamedTuple):
@@ -43,7 +46,8 @@ def push_size_of(link_size_max: int) -> int:
 class Waiting(NamedTuple):
     """What waits on one link now: `taken_size` is what the peer's system has taken, `received_size` what came from it.
 
-    `is_unheard`: the link is not read from, and its peer can do nothing about it.
+    `is_unheard`: the link is not read from, and its peer can do nothing about it. `shared` is how much of `size` lies
+    in buffers that other links may hold, too, by the name of each buffer.
     """
 
     link: int
@@ -53,6 +57,7 @@ class Waiting(NamedTuple):
     is_unheard: bool
     is_closing: bool
     is_proven: bool
+    shared: Mapping[int, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +74,38 @@ class _Pace:
     taken_ns: int
     received_size: int
     active_ns: int
+
+
+class _Held:
+    """Owns the sum of what waits for all links, with each buffer that several of them hold counted once."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        self._links: dict[int, tuple[int, Mapping[int, int]]] = {}
+        self._holders: Counter[int] = Counter()
+        self._sizes: dict[int, int] = {}
+        """What is counted for each buffer: as much as waits of it for the slowest."""
+
+    def add(self, link: int, size: int, shared: Mapping[int, int]) -> None:
+        own_size = size - sum(shared.values())
+        self._links[link] = own_size, shared
+        self.size += own_size
+        for buffer, shared_size in shared.items():
+            self._holders[buffer] += 1
+            more = shared_size - self._sizes.get(buffer, 0)
+            if more > 0:
+                self._sizes[buffer] = shared_size
+                self.size += more
+
+    def remove(self, link: int) -> int:
+        """What is left once the link is closed: what others hold, too, stays in memory."""
+        own_size, shared = self._links.pop(link)
+        self.size -= own_size
+        for buffer in shared:
+            self._holders[buffer] -= 1
+            if not self._holders[buffer]:
+                self.size -= self._sizes[buffer]
+        return self.size
 
 
 class SendBudget:
@@ -94,8 +131,8 @@ class SendBudget:
         known, self._paces = self._paces, {}
         orders: list[Abandon] = []
         staying: list[tuple[bool, int, int, int]] = []
-        self.size = 0
-        for link, size, taken_size, received_size, is_unheard, is_closing, is_proven in waiting:
+        held = _Held()
+        for link, size, taken_size, received_size, is_unheard, is_closing, is_proven, shared in waiting:
             pace = known.get(link)
             if pace is None:
                 pace = _Pace(taken_size, now_ns, received_size, now_ns)
@@ -109,21 +146,22 @@ class SendBudget:
                 self.abandoned_count += 1
                 continue
             self._paces[link] = pace
-            self.size += size
+            held.add(link, size, shared)
             staying.append((is_proven, pace.taken_ns, -size, link))
+        self.size = held.size
         if self.size > self.limits.size_max:
-            orders += self._shed(sorted(staying), now_ns)
+            orders += self._shed(sorted(staying), held, now_ns)
         self.is_pressed = self.size > self.limits.size_max // 2
         return orders
 
-    def _shed(self, staying: list[tuple[bool, int, int, int]], now_ns: int) -> list[Abandon]:
+    def _shed(self, staying: list[tuple[bool, int, int, int]], held: _Held, now_ns: int) -> list[Abandon]:
         orders: list[Abandon] = []
-        for _, taken_ns, size_negative, link in staying:
+        for _, taken_ns, _, link in staying:
             if self.size <= self.limits.size_max:
                 break
             if now_ns - taken_ns < GRACE_NS and self.size <= 2 * self.limits.size_max:
                 continue
-            self.size += size_negative
+            self.size = held.remove(link)
             del self._paces[link]
             self.abandoned_count += 1
             orders.append(Abandon(link, "too many bytes wait to be written to it"))

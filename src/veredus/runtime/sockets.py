@@ -187,6 +187,7 @@ class StreamLink(asyncio.BufferedProtocol):
             self._doors.is_unheard(self._number),
             self._transport.is_closing(),
             self._is_proven,
+            self._taking.shared,
         )
 
     def look(self) -> bool:

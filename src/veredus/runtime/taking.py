@@ -12,9 +12,11 @@ from __future__ import annotations
 import asyncio
 import fcntl
 import termios
+from collections import deque
 from collections.abc import Sequence
 
 from veredus.kernel.octets import Octets
+from veredus.node.sending import SHARED_SIZE_MIN
 
 _ANSWER = bytes(4)
 
@@ -22,7 +24,7 @@ _ANSWER = bytes(4)
 class Taking:
     """Owns how much was written to one connection, and how far its peer was when it was looked last."""
 
-    __slots__ = ("_descriptor", "_looked", "_transport", "_written_size")
+    __slots__ = ("_descriptor", "_large", "_looked", "_transport", "_written_size")
 
     def __init__(self, transport: asyncio.Transport) -> None:
         """Nothing was written yet; not to be asked once the connection is lost."""
@@ -31,10 +33,39 @@ class Taking:
         self._descriptor = -1 if sock is None else int(sock.fileno())
         self._written_size = 0
         self._looked = 0, 0
+        self._large: deque[tuple[int, int, int]] | None = None
+        """Of each buffer that may be waiting, and is large: with how much it will be written, its size, and its id."""
+        if type(transport).__module__.startswith("uvloop"):
+            # Others copy what they are given: what they hold for two connections is there twice.
+            self._large = deque()
 
     def note(self, buffers: Sequence[Octets]) -> None:
         """These were written to the transport."""
-        self._written_size += sum(map(len, buffers))
+        large = self._large
+        for buffer in buffers:
+            self._written_size += len(buffer)
+            if large is not None and len(buffer) >= SHARED_SIZE_MIN:
+                large.append((self._written_size, len(buffer), id(buffer)))
+        if large:
+            self._forget_written(large)
+
+    def _forget_written(self, large: deque[tuple[int, int, int]]) -> int:
+        """How much the transport has written; what it has not, it holds, so that its id is nobody else's."""
+        written = self._written_size - int(self._transport.get_write_buffer_size())
+        while large and large[0][0] <= written:
+            large.popleft()
+        return written
+
+    @property
+    def shared(self) -> dict[int, int]:
+        """The large buffers that wait in the transport, by id, and how much of each does: others may hold the same."""
+        if not self._large:
+            return {}
+        written = self._forget_written(self._large)
+        shared: dict[int, int] = {}
+        for end, size, buffer in self._large:
+            shared[buffer] = shared.get(buffer, 0) + min(size, end - written)
+        return shared
 
     @property
     def untaken_size(self) -> int:

@@ -314,6 +314,8 @@ class Machine:
                 run = engine.floor.tables.runs[stage.sink]
                 assert stage.is_committing or stage.run_epoch == run.epoch, "an older run's stage is open"
                 assert run.is_committing or not stage.is_committing, "a stage is committed by no commit"
+                assert (stage.stage in run.written) == (stage.session > 0), "somebody writes a stage, or nobody"
+            engine.floor.tables.runs.check()
             budget = engine.floor.tables.budget
             assert budget.size <= budget.size_max, "the tails hold too much"
         except AssertionError as error:

@@ -42,7 +42,7 @@ from .rights import (
     on_stream,
 )
 from .runs import Runs
-from .showing import part_count_of, shown_sink, shown_source, shown_subscription
+from .showing import part_count_of, part_count_of_sink, shown_sink, shown_source, shown_subscription
 from .stream import Stream
 from .subscribing import Subscribing
 from .subscription import Subscription
@@ -396,7 +396,7 @@ class Administration:
         runs = self._tables.runs
 
         def weigh(place: Place) -> int:
-            return len(runs[place[0]].commit_streams)
+            return part_count_of_sink(runs[place[0]])
 
         self._answer_rows(event, runs.places_behind, _its_sink, lambda place: self._sink(event, runs[place[0]]), weigh)
 

@@ -298,6 +298,7 @@ class Committing:
         if fact.run_epoch > run.epoch:
             # What had opened the run was damaged: the commit tells of it.
             run.begin(fact.run_epoch, b"", fact.owner)
+            self._tables.runs.note_owner(run)
         run.is_durable = True
         run.commit_id = fact.commit_id
         for left in run.take_overdue():

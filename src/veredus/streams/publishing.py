@@ -136,7 +136,7 @@ class Publishing:
         if attachment is not None:
             self._attached_to.take(attachment.stream.stream_id, session)
             if attachment.stage is not None and attachment.stage.session == session:
-                attachment.stage.session = 0
+                self._tables.write_stage(attachment.stage, 0)
                 self._tables.note_left(attachment.stage.sink)
             count = self._attached[attachment.principal] - 1
             if count:
@@ -207,7 +207,7 @@ class Publishing:
         """Let `session`, and nobody else, write under `stage` once that is granted."""
         self.leave_stage(stage)
         self._add(Attachment(session, stream, None, 0, stage))
-        stage.session = session
+        self._tables.write_stage(stage, session)
 
     def grant_stage(self, session: int, stage: Stage) -> bool:
         """Let `session` write behind the rows that `stage` has; whether it still is the one that may."""

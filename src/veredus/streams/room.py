@@ -1,4 +1,4 @@
-"""How much each owner has left of what takes long to count, as the sinks that are its own among those of all.
+"""How much each owner has left of what takes long to count, as the streams that its commits name.
 
 What was counted stands for as long as there is room for what came since. Where there is none it is counted again, since
 some may have gone; and whoever asks again and again is not counted for each time.

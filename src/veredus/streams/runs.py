@@ -51,14 +51,12 @@ class Runs:
     """Changes the table of runs; knows which session has opened which."""
 
     __slots__ = (
-        "_away", "_ended", "_granted", "_orders", "_room", "_room_for_commits", "_tables", "_there", "leases",
-        "sessions",
+        "_away", "_ended", "_granted", "_orders", "_room_for_commits", "_tables", "_there", "leases", "sessions",
     )  # fmt: skip
 
     def __init__(self, tables: Tables, orders: Orders) -> None:
         self._tables = tables
         self._orders = orders
-        self._room = Room(self._sinks_left)
         self._room_for_commits = Room(self._commits_left)
         self.sessions: dict[int, RunOpened] = {}
         """Whose run each session has opened or joined, or is about to."""
@@ -98,6 +96,7 @@ class Runs:
         before = run.owner
         if not is_joined:
             run.begin(now.number_after(run.epoch), event.incarnation, next_owner(event.principal, before))
+            self._tables.runs.note_owner(run)
             if run.is_durable:
                 self._change_owner(before, run.owner)
             self._orders.note_owner(event, "sink", run.sink, "", run.epoch, before)
@@ -122,8 +121,7 @@ class Runs:
         if len(runs) >= limits.sinks_max and not self._make_room(None, now):
             message = f"this node has {len(runs)} sinks, its limit: remove some, or raise limits.sinks_max"
             raise Refused("too-many-sinks", message, sinks_max=limits.sinks_max)
-        left, _ = self._room.take(owner, (1, 0), self._tables.removed_count, now.monotonic_ns)
-        if left <= 0 and not self._make_room(owner, now):
+        if len(runs.of(owner)) >= limits.sinks_per_principal_max and not self._make_room(owner, now):
             raise SINKS.refusal(owner, limits.sinks_per_principal_max)
 
     def check_room_for_stage(self, run: Run, now: Now) -> None:
@@ -145,19 +143,13 @@ class Runs:
         COMMITS.check(run.owner, wanted, left, self._tables.limits.committed_streams_per_principal_max)
 
     def _commits_left(self, owner: str) -> Amounts:
-        runs = self._tables.runs.values()
-        count = sum(run.named_count for run in runs if run.owner == owner)
+        count = sum(run.named_count for run in self._tables.runs.of(owner))
         return self._tables.limits.committed_streams_per_principal_max - count, 0
 
-    def _sinks_left(self, owner: str) -> Amounts:
-        runs = self._tables.runs.values()
-        return self._tables.limits.sinks_per_principal_max - sum(run.owner == owner for run in runs), 0
-
     def _change_owner(self, before: str, after: str) -> None:
-        """A sink is another's now: the one has room, the other perhaps none."""
+        """A sink is another's now: the one has room for commits, the other perhaps none."""
         if before != after:
             for owner in (before, after):
-                self._room.forget(owner)
                 self._room_for_commits.forget(owner)
 
     def _make_room(self, owner: str | None, now: Now, is_staged: bool = False) -> bool:
@@ -187,7 +179,7 @@ class Runs:
 
     def is_there(self, run: Run) -> bool:
         """Whether a channel of the run is open, or one that writes a stage of the sink."""
-        return run.sink in self._there or any(stage.session for stage in run.stages.values())
+        return run.sink in self._there or bool(run.written)
 
     def _enter(self, session: int, opened: RunOpened) -> None:
         self._leave(session)
@@ -246,6 +238,7 @@ class Runs:
         if waiter.is_new and run.epoch == opened.epoch:
             self._change_owner(run.owner, waiter.owner_before)
             run.incarnation, run.owner = b"", waiter.owner_before
+            self._tables.runs.note_owner(run)
             self._tables.note_left(run.sink)
             if not run.is_durable and self._tables.runs.get(run.sink) is run:
                 self.apply(SinkRemoved(run.sink))
@@ -369,6 +362,7 @@ class Runs:
             return
         run = self._tables.runs.setdefault(fact.sink, Run(fact.sink, is_ephemeral=fact.is_ephemeral))
         run.begin(fact.epoch, fact.incarnation, fact.owner)
+        self._tables.runs.note_owner(run)
         run.is_durable = True
 
 

@@ -6,9 +6,10 @@ from collections.abc import Callable
 
 import msgspec
 
+from .facts import Contents
 from .flow import Flow
 from .kept import size_of_filter
-from .listing import PART_SIZE
+from .listing import PAGE_COUNT, PART_SIZE, first_of
 from .source import SourceState
 from .stream import Stream
 from .subscription import Subscription
@@ -67,15 +68,34 @@ def shown_subscription(stream: Stream, subscription: Subscription, flow: Flow | 
 
 
 def shown_sink(run: Run, may_describe: Callable[[str], bool]) -> dict[str, object]:
-    """Its run and last commit, of which streams that may not be described are left out."""
+    """Its run and last commit, of which streams that may not be described are left out; of many, the first are shown,
+    and `is_whole` says so.
+    """
+    streams, contents = _first_streams(run)
     return {
         "sink": run.sink,
         "owner": run.owner,
         "epoch": run.epoch,
         "commit_id": run.commit_id,
-        "streams": [row for row in run.commit_streams if may_describe(row[0])],
-        "incarnations": {one.stream: one.incarnation for one in run.contents if may_describe(one.stream)},
+        "streams": [row for row in streams if may_describe(row[0])],
+        "incarnations": {one.stream: one.incarnation for one in contents if may_describe(one.stream)},
+        "is_whole": len(streams) == len(run.commit_streams) and len(contents) == len(run.contents),
     }
+
+
+def part_count_of_sink(run: Run) -> int:
+    """The streams that it is shown with, and their names as so many parts as they are long."""
+    streams, contents = _first_streams(run)
+    return sum(_parts_of(name) for name, _, _ in streams) + sum(_parts_of(one.stream) for one in contents)
+
+
+def _first_streams(run: Run) -> tuple[list[tuple[str, int, int]], list[Contents]]:
+    streams = first_of(run.commit_streams, PAGE_COUNT, lambda row: _parts_of(row[0]))
+    return streams, first_of(run.contents, PAGE_COUNT, lambda one: _parts_of(one.stream))
+
+
+def _parts_of(name: str) -> int:
+    return 1 + len(name) // PART_SIZE
 
 
 def part_count_of(subscription: Subscription) -> int:

@@ -22,6 +22,7 @@ from .places import Places
 from .removed import Removed, lives_in
 from .rights import Rights
 from .shares import SOURCES, TOKENS, Shares
+from .sinks import Sinks
 from .stream import Stream
 from .tail import TailBudget
 
@@ -136,6 +137,8 @@ class Run:
     """The last stage of each attempt; see `Stage.attempt`."""
     packed: bytes = b""
     """`commit_streams` as answers carry them, once one was asked for."""
+    written: set[int] = field(default_factory=set)
+    """Those of the open stages that somebody writes."""
     awaited: Deadlines[int] = field(default_factory=Deadlines)
     """The stages that are for a commit, by its id, until that is over."""
 
@@ -223,7 +226,7 @@ class Tables:
         self.budget = TailBudget(limits.tail_size_max)
         self.streams: InOrder[str, Stream] = InOrder()
         self.streams_by_id: dict[int, Stream] = {}
-        self.runs: InOrder[str, Run] = InOrder()
+        self.runs = Sinks()
         self.stages: InOrder[int, Stage] = InOrder()
         self._stages_of: ByStream[int, Stage] = ByStream()
         """By number, those that are meant for a stream."""
@@ -299,10 +302,18 @@ class Tables:
         if stage.sink in self.runs:
             run = self.runs[stage.sink]
             run.stages.pop(number, None)
+            run.written.discard(number)
             run.awaited.clear(number)
             if run.attempts.get(stage.attempt) is stage:
                 del run.attempts[stage.attempt]
         return stage
+
+    def write_stage(self, stage: Stage, session: int) -> None:
+        """An open stage is written by this session, 0 for nobody."""
+        stage.session = session
+        run = self.runs.get(stage.sink)
+        if run is not None and stage.stage in run.stages:
+            (run.written.add if session else run.written.discard)(stage.stage)
 
     def note_left(self, sink: str) -> None:
         """Somebody is not there any more for the sink: if it is ephemeral, it may go when there is no room."""

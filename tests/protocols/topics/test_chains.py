@@ -276,7 +276,7 @@ class World:
                 merged.sequences.append(sequence)
                 staged.append(Row(row.put, row.time_us + bounds[1], False))
         merged.end_arrivals(keeper.appended_us, giver.appended_us)
-        for move in moves(1, "topics", keeper.side(), giver.side(), merged):
+        for move in filter(None, moves(1, "topics", keeper.side(), giver.side(), merged)):
             moved = placed(move, len(keeper.rows) + 1)
             known = keeper.subscriptions.get(move.subscriber)
             for one in moved.left:

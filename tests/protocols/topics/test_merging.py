@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -9,7 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from veredus.protocols.topics import giving
+from veredus.kernel.turns import QUANTUM_NS
+from veredus.protocols.topics import giving, keeping
 from veredus.protocols.topics import transfer as t
 from veredus.protocols.topics.exchange import Answered, Ask
 from veredus.protocols.topics.giving import address_of, name_of
@@ -28,8 +30,11 @@ from veredus.protocols.topics.messages import (
     decode_message,
     encode_message,
 )
+from veredus.protocols.topics.placing import PLACED_NS
 from veredus.protocols.topics.putting import digest_of
 from veredus.streams import exchange as x
+from veredus.streams.facts import Had
+from veredus.streams.stream import Left
 
 from .floor import LINK, MS, PROXY, SERVER, SETTINGS, ServerScene
 
@@ -486,3 +491,47 @@ def test_a_sink_of_somebody_elses_whose_name_looks_like_a_merges_keeps_no_server
 def test_attributes_that_no_put_has_make_none(attributes: dict[str, Any]) -> None:
     assert t.put_of(attributes) == ("", 0)
     assert t.put_of({**attributes, t.PUT_CLIENT: "bob", t.PUT_COUNTER: 1}) == ("bob", 1)
+
+
+def test_where_many_subscriptions_are_to_stand_is_found_out_in_turns_and_others_are_served_meanwhile(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    scene, in_turns = ServerScene(LISTED), [0]
+    find = keeping.moves
+
+    def counted(*asked: Any) -> Iterator[Any]:
+        for move in find(*asked):
+            in_turns[-1] += 1
+            yield move
+
+    monkeypatch.setattr(keeping, "moves", counted)
+    assert scene.say(begin()).status == "OK"
+    left = {f"who-{at}": {"": Left(5, 1, Had(((1, 1), (3, 3))))} for at in range(400)}
+    ending = t.encode_beyond(t.End(INCARNATION, 0, (0, 0), {"ada": t.Standing(1, 1, 0)}, left))
+    scene.ask(Transfer(GIVER, TOPIC, (("ada", ()),), (), ending))
+    scene.sync()
+    assert scene.answers() == []
+    assert scene.say(Put("eve", "other", 1, b"x")).status == "OK"
+    while not (answers := scene.answers()):
+        in_turns.append(0)
+        scene.pass_time(1)
+        scene.sync()
+    assert [status.status for _, status in answers] == ["OK"]
+    assert sum(in_turns) == 401
+    assert max(in_turns) <= QUANTUM_NS // PLACED_NS
+    assert scene.listed(TOPIC)["subscriptions"] == 1
+
+
+def test_a_merge_that_fails_while_it_is_found_out_where_subscriptions_are_to_stand_leaves_nothing_behind() -> None:
+    scene = ServerScene(LISTED)
+    assert scene.say(begin()).status == "OK"
+    left = {f"who-{at}": {"": Left(5, 1)} for at in range(400)}
+    ending = Transfer(GIVER, TOPIC, (), (), t.encode_beyond(t.End(INCARNATION, 0, (0, 0), {}, left)))
+    scene.ask(ending)
+    scene.sync()
+    scene.follow([x.AdminRequested(0, 900, "local", "stream.delete", {"name": TOPIC})])
+    scene.sync()
+    ((_, refused),) = scene.answers()
+    assert refused.status == "INTERNAL_ERROR"
+    scene.pass_time(100)
+    assert scene.say(begin()).status == "OK"

@@ -12,6 +12,8 @@ from veredus.kernel.errors import PeerFault, Refused
 from veredus.protocols.topics.giving import left_of
 from veredus.protocols.topics.messages import Transfer
 from veredus.protocols.topics.transfer import (
+    HAD_SIZE_MAX,
+    STANDINGS_MAX,
     End,
     RowsPart,
     Standing,
@@ -117,6 +119,25 @@ def test_who_left_is_taken_as_a_server_remembers_it(left: dict[str, dict[str, Le
 def test_more_of_who_left_than_a_server_remembers_is_not_taken(left: dict[str, dict[str, Left]]) -> None:
     with pytest.raises(PeerFault, match="bad-message"):
         decode_part(ending(left))
+
+
+def test_of_all_that_those_had_who_left_so_much_is_taken_and_no_more_is_read_that_of_the_newest_first() -> None:
+    all_of_one = had(HAD_RANGES_MAX, HAD_ORIGINS_MAX, HAD_RUNS_MAX)
+    left = {f"who-{at}": {"": all_of_one._replace(removed_us=at)} for at in range(2_000)}
+    said = encode_beyond(End(b"", 1, (0, 0), {}, left))
+    of_one = HAD_SIZE_MAX // (len(said) // len(left))
+    part = decode_part(Transfer("127.0.0.1:9001", "prices", (), (), said))
+    assert isinstance(part, End)
+    known = [one.removed_us for lefts in part.left.values() for one in lefts.values() if one.had != Had()]
+    assert of_one <= len(known) <= of_one * 1.1
+    assert sorted(known) == list(range(2_000 - len(known), 2_000))
+    assert {one.removed_us for lefts in part.left.values() for one in lefts.values()} == set(range(2_000))
+
+
+def test_more_subscriptions_than_a_topic_has_are_not_taken() -> None:
+    standings = {f"who-{at}": Standing(0, 1, 0) for at in range(STANDINGS_MAX + 1)}
+    with pytest.raises(PeerFault, match="bad-message"):
+        decode_part(Transfer("127.0.0.1:9001", "prices", (), (), encode_beyond(End(b"", 1, (0, 0), standings))))
 
 
 def test_of_more_that_have_left_than_another_server_takes_the_newest_are_sent() -> None:

@@ -2,7 +2,8 @@
 
     Begin ──► a run of the sink `topics-merge/<the giver's present life>`; what it has committed is known
     Rows ───► sources raised ──► own rows read up to then ──► twins left out ──► staged, durable ──► Heard
-    End ────► held ──► own rows read to the head ──► cursors placed ──► one commit, its id the giver's head ──► Heard
+    End ────► held ──► own rows read to the head ──► cursors placed, in turns
+                                                       ──► one commit, its id the giver's head ──► Heard
 
 A put that was tried at both servers is taken once: before rows are staged, those who put them are raised to their
 counters here, so that it cannot be taken here later; what was taken here before is found among the rows of this stream,
@@ -17,13 +18,14 @@ Source: seed 000, section 3.1.7; docs/decisions/0012.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeAlias
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
+from veredus.kernel.turns import QUANTUM_NS
 from veredus.streams import exchange as x
 from veredus.streams.lives import Lives
 from veredus.streams.raising import RAISED_MAX
@@ -34,7 +36,15 @@ from .ids import SINK, SUBSCRIPTION
 from .losing import all_of, on_record
 from .merged import Merged
 from .messages import StatusWord, Transfer
-from .placing import Side, floor_of, lost_of, moves, those_that_stay, without_what_came_there
+from .placing import (
+    Side,
+    floor_of,
+    lost_of,
+    moves,
+    placing_cost_of,
+    those_that_stay,
+    without_what_came_there,
+)
 from .transfer import (
     PAGE_SOURCE,
     TIME_MAX_US,
@@ -59,6 +69,8 @@ QUIET_NS = 30_000_000_000
 _CREDIT = 256 << 10
 """So much of this stream is read at once: questions wait for no more."""
 _COMMIT = 1
+Placed: TypeAlias = Callable[[list[x.CursorMove], Now], None]
+"""Hears where subscriptions are to stand."""
 
 
 class Keeping:
@@ -115,6 +127,9 @@ class Keeping:
         self._batches: list[list[Row]] = []
         self._last = 0
         self._is_held = False
+        self._go_on: Callable[[Now], None] | None = None
+        self.turn_ns: int | None = None
+        """When what takes turns has its next one."""
 
     @property
     def is_working(self) -> bool:
@@ -353,29 +368,50 @@ class Keeping:
         def listed(result: Any, _: Now) -> None:
             self._administer("subscription.left", named, partial(left, standings_of(result)))
 
-        def left(standings: dict[str, Standing], result: Any, _: Now) -> None:
+        def left(standings: dict[str, Standing], result: Any, at: Now) -> None:
             keeper = Side(standings, left_of(result))
-            placed = moves(self._stage, SUBSCRIPTION, keeper, giver, self._merged)
-            if self._is_of_page:
-                source = PAGE_SOURCE + name_of(self.giver)
-                places = sorted(place for place, _ in self._puts.puts_of(source, 0))
-                placed = without_what_came_there(placed, keeper, giver, self._merged, places)
-            order = woven(self._puts, self._given, self._merged.head, self._count, floor_of(keeper, placed))
-            if order.legs:
-                placed += those_that_stay(self._stage, SUBSCRIPTION, keeper, placed, self._merged)
-            if order.unkept:
-                self._desk.note(
-                    "warning", "topic-order-not-kept", topic=self.topic, giver=self.giver, reason=order.unkept
-                )
-            if told := sum(move.lost != lost_of(keeper, giver, move.subscriber) for move in placed):
-                lost = all_of(one for move in placed for one in move.lost)
-                gone = sum(one.last - one.first + 1 for one in lost)
-                self._desk.note(
-                    "warning", "topic-messages-gone", topic=self.topic, giver=self.giver, publications=gone, told=told
-                )
-            self._commit(part.head, tuple(placed), order.legs, now)
+            each = moves(self._stage, SUBSCRIPTION, keeper, giver, self._merged)
+            self._place_some(each, [], partial(self._end_with, part.head, keeper, giver), at)
 
         self._administer("subscription.list", named, listed)
+
+    def _place_some(
+        self, each: Iterator[x.CursorMove | None], placed: list[x.CursorMove], then: Placed, now: Now
+    ) -> None:
+        """Find out where subscriptions are to stand, as many as in one turn; of the others in the next."""
+        cost_ns = 0
+        for move in each:
+            placed += () if move is None else (move,)
+            cost_ns += placing_cost_of(move)
+            if cost_ns >= QUANTUM_NS:
+                self._go_on, self.turn_ns = partial(self._place_some, each, placed, then), now.monotonic_ns + 1
+                return
+        then(placed, now)
+
+    def give_turn(self, now: Now) -> None:
+        """Go on with what takes turns."""
+        go_on, self._go_on, self.turn_ns = self._go_on, None, None
+        if go_on is not None and self._peers:
+            go_on(now)
+
+    def _end_with(self, head: int, keeper: Side, giver: Side, placed: list[x.CursorMove], now: Now) -> None:
+        """All rows are staged, and it is known where each subscription is to stand."""
+        if self._is_of_page:
+            source = PAGE_SOURCE + name_of(self.giver)
+            places = sorted(place for place, _ in self._puts.puts_of(source, 0))
+            placed = without_what_came_there(placed, keeper, giver, self._merged, places)
+        order = woven(self._puts, self._given, self._merged.head, self._count, floor_of(keeper, placed))
+        if order.legs:
+            placed += those_that_stay(self._stage, SUBSCRIPTION, keeper, placed, self._merged)
+        if order.unkept:
+            self._desk.note("warning", "topic-order-not-kept", topic=self.topic, giver=self.giver, reason=order.unkept)
+        if told := sum(move.lost != lost_of(keeper, giver, move.subscriber) for move in placed):
+            lost = all_of(one for move in placed for one in move.lost)
+            gone = sum(one.last - one.first + 1 for one in lost)
+            self._desk.note(
+                "warning", "topic-messages-gone", topic=self.topic, giver=self.giver, publications=gone, told=told
+            )
+        self._commit(head, tuple(placed), order.legs, now)
 
     def _administer(self, verb: str, arguments: dict[str, object], then: Callable[[Any, Now], None]) -> None:
         """Ask the streams floor, unless the part is given up meanwhile; what it refuses puts the part off."""

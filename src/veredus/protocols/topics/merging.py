@@ -61,19 +61,22 @@ class Merging:
                 self._give(one["stream"], address_of(one["subscriber"]), True, now)
 
     def deadline(self) -> int | None:
-        """When a topic is to be given once more, or a giver to be forgotten."""
+        """When a topic is to be given once more, a giver to be forgotten, or a merge goes on that takes turns."""
         if not self._givings and not self._keepings:
             return None
         dues = [giving.retry_at_ns for giving in self._givings.values() if giving.retry_at_ns is not None]
         dues += [keeping.heard_ns + QUIET_NS for keeping in self._keepings.values()]
+        dues += [keeping.turn_ns for keeping in self._keepings.values() if keeping.turn_ns is not None]
         return min(dues, default=None)
 
     def wake(self, now: Now) -> None:
-        """Try again what is due, and forget who went quiet."""
+        """Try again what is due, go on with what takes turns, and forget who went quiet."""
         for giving in list(self._givings.values()):
             if giving.retry_at_ns is not None and giving.retry_at_ns <= now.monotonic_ns:
                 giving.begin(now)
         for keeping in list(self._keepings.values()):
+            if keeping.turn_ns is not None and keeping.turn_ns <= now.monotonic_ns:
+                keeping.give_turn(now)
             if keeping.heard_ns + QUIET_NS <= now.monotonic_ns and not keeping.is_working:
                 self._desk.note("warning", "giver-quiet", topic=keeping.topic, giver=keeping.giver)
                 keeping.close()

@@ -29,6 +29,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import NamedTuple
 
 from veredus.streams.exchange import CursorMove, MovedLeft, MovedOrigin, Place
@@ -45,6 +46,8 @@ from .merged import Merged
 from .transfer import TIME_MAX_US, Bounds, Standing
 
 _NEVER_US = 1 << 63
+PLACED_NS, PLACED_PART_NS = 50_000, 10_000
+"""What it takes to place a subscription, and each range and run of it; measured, roughly."""
 
 
 class Side(NamedTuple):
@@ -75,15 +78,15 @@ class _View(NamedTuple):
         return cls(received, without(((1, head),), joined((*done, *had))), without(common(((1, head),), never), had))
 
 
-def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> list[CursorMove]:
-    """Where each subscription is to stand: those of the keeper, of the giver, and of both; and who has left.
+def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> Iterator[CursorMove | None]:
+    """Where each subscription is to stand: those of the keeper, of the giver, and of both; and who has left. One after
+    the other, for many of them take long; None for one that stands as it did.
 
     Who left one server after it had subscribed at the other has left both. Nobody leaves for another principal; and
     where both servers have a subscription of one name, each of another principal, it is whose was there first.
     """
     low, high = merged.offset_us
     placer = _Placer(stage, name, merged)
-    found: list[CursorMove | None] = []
     for who in dict.fromkeys((*keeper.standings, *giver.standings, *giver.left)):
         kept, given = keeper.standings.get(who), giver.standings.get(who)
         known, told = keeper.left.get(who, {}), giver.left.get(who, {})
@@ -101,14 +104,23 @@ def moves(stage: int, name: str, keeper: Side, giver: Side, merged: Merged) -> l
         if is_here or is_there:
             move = placer.move(who, here, there, tuple(news))
             # What the other principal has received here, whose was there first has not.
-            found.append(replace(move, kept_from=merged.head + 1) if move and is_taken_over else move)
+            yield replace(move, kept_from=merged.head + 1) if move and is_taken_over else move
             continue
         # They end here, and what was had by them is remembered as if they had ended at their own servers.
         news += placer.ended(here._replace(had=NOTHING_HAD), there._replace(had=NOTHING_HAD))
-        if news:
-            removed_us = max((one.removed_us for one in left.values()), default=0)
-            found.append(CursorMove(stage, who, name, removed_us, 1, 0, 1, is_removed=True, left=tuple(news)))
-    return [move for move in found if move is not None]
+        removed_us = max((one.removed_us for one in left.values()), default=0)
+        yield CursorMove(stage, who, name, removed_us, 1, 0, 1, is_removed=True, left=tuple(news)) if news else None
+
+
+def placing_cost_of(move: CursorMove | None) -> int:
+    """What it takes to find out where a subscription is to stand, in nanoseconds."""
+    if move is None:
+        return PLACED_NS
+    origins = (*move.origins, *chain.from_iterable(one.origins for one in move.left))
+    parts = (move.settled, move.settled_rows, move.unwanted, move.unwanted_rows, move.lost)
+    count = sum(map(len, parts)) + sum(len(one.runs) + len(one.gone) for one in origins)
+    count += sum(len(one.received) + len(one.received_rows) for one in move.left)
+    return PLACED_NS + count * PLACED_PART_NS
 
 
 def those_that_stay(

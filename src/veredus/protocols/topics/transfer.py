@@ -51,6 +51,8 @@ PAGE_SOURCE = "page/"
 """So begins the name under which messages of a server from the page count as put; its address follows."""
 TIME_MAX_US = 1 << 62
 """No time that a peer says is later: what is added to it stays a number that the journal takes."""
+STANDINGS_MAX = 100_000
+"""More subscriptions than a topic has."""
 _LIVES_MAX = 64
 _SOURCE_TOKEN_SIZE_MAX = 4096
 _OWNER_SIZE_MAX = 255
@@ -169,19 +171,25 @@ class _HadThere(msgspec.Struct, frozen=True, array_like=True):
 class _LeftThere(msgspec.Struct, frozen=True, array_like=True):
     removed_us: int
     wish: int = 0
-    had: _HadThere = _HadThere()
+    had: msgspec.Raw = msgspec.Raw()
 
-    def taken(self) -> Left:
-        origins = (Origin(one.incarnation, one.next_sequence, one.runs, one.gone) for one in self.had.origins)
-        return Left(self.removed_us, self.wish, Had(self.had.received, tuple(origins)))
+    def taken(self, is_had_known: bool) -> Left:
+        if not (is_had_known and self.had):
+            return Left(self.removed_us, self.wish)
+        had = _decode_had(self.had)
+        origins = (Origin(one.incarnation, one.next_sequence, one.runs, one.gone) for one in had.origins)
+        return Left(self.removed_us, self.wish, Had(had.received, tuple(origins)))
 
 
 _Many = msgspec.Meta(max_length=LEFT_MAX)
+HAD_SIZE_MAX = 1 << 20
+"""Of what all had that left, the newest ones first, so many bytes are taken: a hundred of each where many have left."""
 
 
 class _EndThere(End, frozen=True, tag="end"):
-    """An end as it comes: who left had no more than a server remembers of it, and so many have left."""
+    """An end as it comes: who left had no more than a server remembers of it, and so many have left, or are there."""
 
+    standings: Annotated[dict[str, Standing], msgspec.Meta(max_length=STANDINGS_MAX)]
     left: Annotated[dict[str, Annotated[dict[_Owner, _LeftThere], _Many]], _Many] = {}  # type: ignore[assignment]
 
 
@@ -198,6 +206,7 @@ class Heard(msgspec.Struct, frozen=True):
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_part = msgspec.msgpack.Decoder(Begin | Sources | RowsPart | _EndThere).decode
+_decode_had = msgspec.msgpack.Decoder(_HadThere).decode
 _decode_outline = msgspec.msgpack.Decoder(_Outline).decode
 _decode_heard = msgspec.msgpack.Decoder(Heard).decode
 
@@ -232,10 +241,18 @@ def decode_part(transfer: Transfer) -> Part:
 def _end_of(came: _EndThere) -> End:
     if sum(map(len, came.left.values())) > LEFT_MAX:
         raise ValueError(f"more than {LEFT_MAX} have left")
-    left = {who: {whose: one.taken() for whose, one in lefts.items()} for who, lefts in came.left.items()}
+    known_size, left = 0, {who: dict[str, Left]() for who in came.left}
+    those_that_left = ((who, whose, one) for who, lefts in came.left.items() for whose, one in lefts.items())
+    for who, whose, one in sorted(those_that_left, key=_removed_us, reverse=True):
+        known_size += len(one.had)
+        left[who][whose] = one.taken(known_size <= HAD_SIZE_MAX)
     return End(
         came.incarnation, came.head, came.offset_us, came.standings, left, came.appended_us, came.gone, came.merged
     )
+
+
+def _removed_us(one: tuple[str, str, _LeftThere]) -> int:
+    return one[2].removed_us
 
 
 def _check_end(part: End) -> None:

@@ -12,7 +12,8 @@ Invariants
     (1) Nothing is handed down before the peer has a principal.
     (2) When the link is over, so are its sessions, and nothing is said any more.
     (3) At one call it takes frames that cost about a quantum; the rest waits for its turn, in order.
-    (4) While `Awaited.COUNT_MAX` answers are to come that may be large, it takes no frame.
+    (4) While `Awaited.COUNT_MAX` answers are to come that may be large, it takes no frame. Those that have come are
+        told in its turns, about a quantum of them in each.
 Source: docs/internals/DESIGN.md, "Native protocol" and "Bounds"; docs/reference/wire/native.md.
 """
 
@@ -48,6 +49,7 @@ from .channels import ORDERS, Channels
 from .native import Frame, Kind
 from .orders import AskPrincipal, LinkLimits, PrincipalKnown
 from .parsing import FrameParser
+from .shared_answers import Owed
 
 
 class Phase(Symbol):
@@ -85,8 +87,9 @@ class Version2:
     """Owns one native link's phase, its parser and its channels; see the module for the picture."""
 
     __slots__ = (
-        "_channels", "_cost_ns", "_deadlines", "_effects", "_frames", "_greeting_size", "_is_awaiting", "_limits",
-        "_liveness", "_reading_size", "_unread", "link", "parser", "phase", "principal", "unread_size",
+        "_channels", "_cost_ns", "_deadlines", "_effects", "_frames", "_greeting_size", "_is_awaiting",
+        "_is_turn_wanted", "_limits", "_liveness", "_owed", "_reading_size", "_unread", "link", "parser", "phase",
+        "principal", "unread_size",
     )  # fmt: skip
 
     def __init__(self, link: int, principal: str, limits: LinkLimits, now: Now, late_ns: int) -> None:
@@ -112,6 +115,8 @@ class Version2:
         self._cost_ns = 0
         self._is_awaiting = False
         """Whether frames wait for answers."""
+        self._owed = Owed()
+        self._is_turn_wanted = False
         self._effects: list[object] = []
         self._channels = Channels(link, limits, self._effects)
 
@@ -138,11 +143,23 @@ class Version2:
         self._work(now)
 
     def _go_on(self, event: TurnGiven, now: Now) -> None:
+        self._is_turn_wanted = False
         self._work(now)
 
+    def _want_turn(self) -> None:
+        if not self._is_turn_wanted:
+            self._is_turn_wanted = True
+            self._effects.append(TurnWanted(self.link))
+
     def _work(self, now: Now) -> None:
-        """Take the frames that wait, as far as one turn goes."""
+        """Tell what is owed, then take the frames that wait, as far as one turn goes."""
         spent_ns = 0
+        while self._owed:
+            if spent_ns >= QUANTUM_NS:
+                self._want_turn()
+                return
+            self._channels.take_order(self._owed.take())
+            spent_ns += self._charge(0)
         if self._channels.awaited.is_full():
             self._await_answers()
             return
@@ -160,7 +177,7 @@ class Version2:
                     self._await_answers()
                     return
                 if spent_ns >= QUANTUM_NS:
-                    self._effects.append(TurnWanted(self.link))
+                    self._want_turn()
                     return
             self._frames = None
             self.unread_size -= self._reading_size
@@ -216,6 +233,7 @@ class Version2:
     def _become_closed(self) -> None:
         self.phase = Phase.CLOSED
         self._channels.close_all()
+        self._owed.clear()
         self._deadlines = Deadlines()
         self._liveness.end()
         self._unread.clear()
@@ -263,11 +281,12 @@ class Version2:
         self._channels.set_congested(False)
 
     def _obey(self, order: object, now: Now) -> None:
-        self._channels.take_order(order)
-        self._charge(0)
-        if self._is_awaiting and not self._channels.awaited.is_full():
+        if not self._owed.holds(order):
+            self._channels.take_order(order)
+            self._charge(0)
+        if self._owed or (self._is_awaiting and not self._channels.awaited.is_full()):
             self._is_awaiting = False
-            self._effects.append(TurnWanted(self.link))
+            self._want_turn()
 
     def _send(self, *buffers: Octets) -> None:
         self._effects.append(Send(self.link, buffers))
