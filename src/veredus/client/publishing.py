@@ -55,8 +55,9 @@ from veredus.runtime.clocks import read_clocks
 from veredus.streams.exchange import Durability
 
 from .attaching import SourceAttaching, StageAttaching
+from .attachment import Told
 from .causes import TRANSIENT, error_of
-from .connection import Connection, Told
+from .connection import Connection
 from .granting import at_node, refuse, wait_granted
 from .intake import Intake
 from .tokens import Tokens
