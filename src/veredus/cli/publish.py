@@ -32,7 +32,7 @@ UNTOLD_S = 1.0
 DIGITS_MAX = 60
 """A whole number may be written with so many digits."""
 FORMATS = ("lines", "prefixed", "json")
-_FOR_GOOD = ("stream-deleted",)
+_FOR_GOOD = ("stream-deleted", "stream-replaced")
 """Behind these there is nothing to continue with the rest of the input, nor behind another publisher."""
 
 
