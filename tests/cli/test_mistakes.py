@@ -95,6 +95,24 @@ def test_who_publishes_nothing_is_not_told_of_0_of_0(run_veredus: Veredus, tmp_p
     assert "nothing was published" in refused.err
 
 
+@pytest.mark.parametrize("options", [(), ("--source", "a"), ("--source", "a", "--no-resume")])
+@pytest.mark.parametrize("line", ["no json", '{"key": "%s", "body": ""}' % ("k" * 300)], ids=["unreadable", "key"])
+def test_where_the_first_record_is_not_valid_no_stream_is_created(
+    run_veredus: Veredus, node: Embedded, tmp_path: Path, options: tuple[str, ...], line: str
+) -> None:
+    file = tmp_path / "input"
+    file.write_text(f'{line}\n{{"body": "x"}}\n')
+    command = ("pub", "trades", *options, "--format", "json", "--file", file)
+    refused = run_veredus(*command)
+    assert (refused.code, "the record at byte 0 (line 1)" in refused.err) == (Exit.USAGE, True)
+    assert "nothing was published" in refused.err
+    assert node.streams.list() == []
+    file.write_text(f'{{"body": "x"}}\n{line}\n')
+    refused = run_veredus(*command)
+    assert (refused.code, "1 of 1 publication was acknowledged" in refused.err) == (Exit.USAGE, True)
+    assert node.streams.show("trades")["head"] == 1
+
+
 def test_a_field_of_a_record_is_named_without_a_path(run_veredus: Veredus, tmp_path: Path) -> None:
     file = tmp_path / "input"
     file.write_text('{"key": 5}\n')
@@ -260,7 +278,7 @@ def test_json_that_would_lose_what_it_holds_is_refused_before_anything_is_publis
     file.write_text(f"{line}\n")
     refused = run_veredus("pub", "trades", "--format", "json", "--file", file)
     assert (refused.code, said in refused.err, "in doubt" in refused.err) == (Exit.USAGE, True, False)
-    assert node.streams.show("trades")["head"] == 0
+    assert node.streams.list() == []
 
 
 def test_what_is_said_of_a_token_names_its_file(run_veredus: Veredus, tmp_path: Path) -> None:

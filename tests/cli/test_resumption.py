@@ -73,6 +73,29 @@ def test_without_a_token_reading_begins_at_the_beginning() -> None:
     assert rest_after(io.BytesIO(b"one\n"), b"") == b"one\n"
 
 
+@given(long_data, st.integers(1, 500), st.sampled_from((io.BytesIO, Pipe)), st.booleans())
+def test_what_was_looked_at_is_read_again(data: bytes, size: int, kind: type[io.BytesIO], has_token: bool) -> None:
+    source = RememberingInput(kind(data))
+    looked_at = source.read1(1000)
+    source.begin_again()
+    source.go_to(token_after(data, len(looked_at)) if has_token else b"")
+    rest = b"".join(iter(lambda: source.read1(size), b""))
+    assert rest == (data[len(looked_at) :] if has_token else data)
+
+
+def test_an_input_that_ended_as_it_was_looked_at_has_ended() -> None:
+    pieces = [b"", b"one\n"]
+
+    class Terminal(Pipe):
+        def read1(self, _size: int | None = -1) -> bytes:
+            return pieces.pop()
+
+    source = RememberingInput(Terminal())
+    assert (source.read1(100), source.read1(100)) == (b"one\n", b"")
+    source.begin_again()
+    assert (source.read1(100), source.read1(100)) == (b"one\n", b"")
+
+
 def test_marks_may_be_set_again_and_again_and_little_is_kept() -> None:
     data = b"".join(b"line %d\n" % index for index in range(20_000))
     source = RememberingInput(io.BytesIO(data))

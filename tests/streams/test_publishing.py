@@ -128,6 +128,7 @@ def test_whoever_comes_back_to_a_deleted_stream_does_not_make_it_again() -> None
     rig.do(x.AdminRequested(9, 1, "local", "stream.delete", {"name": "s"}))
     asked = (
         x.SourceAttachRequested(11, "local", "s", "alpha", incarnation(1), epoch),
+        x.SourceAttachRequested(12, "local", "s", "", incarnation(1), stream_incarnation=known),
         x.SubscribeRequested(15, "local", "s", stream_incarnation=known),
         x.SubscribeRequested(16, "local", "s", "bob", "main", incarnation=incarnation(1), epoch=1),
     )
@@ -136,6 +137,20 @@ def test_whoever_comes_back_to_a_deleted_stream_does_not_make_it_again() -> None
         assert (type(refusal), refusal.code) == (x.Refuse, "stream-deleted")
         assert refusal.message == "stream 's' was deleted"
     assert "s" not in rig.floor.tables.streams
+
+
+def test_whoever_names_the_stream_that_it_publishes_to_is_told_that_another_one_has_its_name() -> None:
+    rig = Rig()
+    rig.do(x.SourceAttachRequested(1, "local", "s", "", incarnation(1)))
+    known = rig.said_to(1, x.GrantSource)[-1].stream_incarnation
+    again = x.SourceAttachRequested(2, "local", "s", "", incarnation(1), stream_incarnation=known)
+    rig.do(again)
+    assert rig.said_to(2, x.GrantSource)[-1].stream_incarnation == known
+    rig.do(x.AdminRequested(9, 1, "local", "stream.delete", {"name": "s"}))
+    rig.attach(3)
+    (refusal,) = rig.do(x.SourceAttachRequested(4, "local", "s", "", incarnation(1), stream_incarnation=known))
+    assert (refusal.code, refusal.is_final) == ("stream-replaced", True)
+    assert refusal.message.startswith("stream 's' was deleted and created again")
 
 
 def test_who_comes_back_to_a_node_with_another_journal_is_not_told_that_the_stream_was_deleted() -> None:

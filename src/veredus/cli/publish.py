@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from math import isfinite
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
@@ -19,8 +19,11 @@ from veredus.kernel.words import are, counted, spanned, were
 if TYPE_CHECKING:
     from veredus.cli.exits import Exit
     from veredus.cli.records import Chunk
+    from veredus.cli.resumption import RememberingInput
     from veredus.client.ends import Publisher
+    from veredus.delivery.batch import BatchLimits
     from veredus.delivery.publication import AttributeValue
+    from veredus.kernel.errors import Misuse
 
 _INTEGER = re.compile(r"[+-]?\d+", re.ASCII)
 _DECIMAL = re.compile(r"[+-]?(?:\d+\.\d*|\.\d+|\d+(?=[eE]))(?:[eE][+-]?\d+)?", re.ASCII)
@@ -29,7 +32,7 @@ UNTOLD_S = 1.0
 DIGITS_MAX = 60
 """A whole number may be written with so many digits."""
 FORMATS = ("lines", "prefixed", "json")
-_FOR_GOOD = ("stream-deleted",)
+_FOR_GOOD = ("stream-deleted", "stream-replaced")
 """Behind these there is nothing to continue with the rest of the input, nor behind another publisher."""
 
 
@@ -123,37 +126,41 @@ def publish(
     separator = separator_of(key_separator)
     timeout_s = seconds_of(patience, "--patience")
     remembering = RememberingInput(file)
+    session = _Publishing(remembering, resume, octets, constant, first)
+    last = None if count is None else first - 1 + count
+
+    def read(offset: int, tell_rest: Callable[[int], None] | None) -> Iterator[Chunk]:
+        return read_chunks(remembering, form, separator, offset, last, key is None, tell_rest, limits.body_size_max)
+
     with Interrupts() as interrupts, ExitStack() as opened:
         with interrupts.waiting():
             node = opened.enter_context(target.connect(timeout_s))
+            welcome = node._node.connection.welcome
+            assert welcome is not None
+            limits = welcome.limits
+            if file.isatty():
+                note("reading records from the terminal: one a line, Ctrl-D at the end")
+            session.look_at_first(read(0, _say_nothing if resume else None), limits)
             publishing = node.publisher(
                 stream, source=source, resume="token" if resume else "number", compression=compression
             )
-            publisher = opened.enter_context(publishing)
-            session = _Publishing(publisher, remembering, resume, octets, constant, first)
-            offset = session.begin()
-        last = None if count is None else first - 1 + count
-        if file.isatty():
-            note("reading records from the terminal: one a line, Ctrl-D at the end")
-        tell_rest = _say_rest if resume else None
-        most = publisher.body_size_max
-        chunks = read_chunks(remembering, form, separator, offset, last, key is None, tell_rest, most)
-        session.run(chunks, interrupts, timeout_s)
+            offset = session.begin(opened.enter_context(publishing))
+        session.run(read(offset, _say_rest if resume else None), interrupts, timeout_s)
 
 
 class _Publishing:
     """One run of the command: what was given to the publisher, and what is to be said at the end."""
 
+    _publisher: Publisher
+
     def __init__(
         self,
-        publisher: Publisher,
-        source: Any,
+        source: RememberingInput,
         resumes: bool,
         key: bytes,
         attributes: dict[str, AttributeValue] | None,
         first: int,
     ) -> None:
-        self._publisher = publisher
         self._source = source
         self._resumes = resumes
         self._key = key
@@ -162,11 +169,31 @@ class _Publishing:
         self._read_count = 0
         self._published_count = 0
 
-    def begin(self) -> int:
+    def look_at_first(self, chunks: Iterator[Chunk], limits: BatchLimits) -> None:
+        """Wait for the first record, and read it again later. Raises `Misuse` if it cannot be published: the stream
+        would be there, with nothing in it.
+        """
+        from veredus.client.given import listed_of
+        from veredus.kernel.errors import Misuse, VeredusError
+
+        try:
+            chunk = next(chunks, None)
+            if chunk is not None and self._first == 1:
+                first = chunk.part(0, 1)
+                try:
+                    listed_of(*self._columns(first), limits)
+                except Misuse as error:
+                    raise _at(first, error) from None
+        except (VeredusError, OSError, KeyboardInterrupt) as error:
+            self._say_what_became(error)
+            raise
+        self._source.begin_again()
+
+    def begin(self, publisher: Publisher) -> int:
         """Go to where the input is to be read from; the offset there. Raises `Refused("other-input")`."""
         from veredus.kernel.errors import Refused
 
-        publisher = self._publisher
+        self._publisher = publisher
         if not self._resumes:
             return 0
         if not publisher.resume_token and publisher.last_number:
@@ -183,7 +210,7 @@ class _Publishing:
             def tell(size: int, whole_size: int) -> None:
                 bar.update(task, completed=size, figures=f"{size:,} of {whole_size:,} bytes")
 
-            return int(self._source.go_to(publisher.resume_token, tell))
+            return self._source.go_to(publisher.resume_token, tell)
 
     def run(self, chunks: Iterator[Chunk], interrupts: Interrupts, timeout_s: float) -> None:
         """Publish all chunks, wait for their acknowledgements, and say what became of them."""
@@ -271,23 +298,24 @@ class _Publishing:
             # All of them, or none.
             self._check_going_on()
             if count == 1:
-                raise Misuse(
-                    error.code, f"the record at {chunk.place_of(0)}: {error.message}", **error.details
-                ) from None
+                raise _at(chunk, error) from None
         else:
             return
         self._publish_all(chunk.part(0, count // 2))
         self._publish_all(chunk.part(count // 2, count))
 
     def _publish_at_once(self, chunk: Chunk) -> None:
-        count = len(chunk.bodies)
-        keys = [self._key] * count if chunk.keys is None else chunk.keys
-        if self._key and chunk.keys is not None:
-            keys = [key or self._key for key in chunk.keys]
-        self._publisher.publish_many(keys, chunk.bodies, self._with_constant(chunk), chunk.event_times)
-        self._published_count += count
+        self._publisher.publish_many(*self._columns(chunk))
+        self._published_count += len(chunk.bodies)
         token = self._source.token_at(chunk.end_offset)
         self._publisher.flush(token if self._resumes else b"", wait=False)
+
+    def _columns(self, chunk: Chunk) -> tuple[Any, Any, Any, Any]:
+        """Keys, bodies, attributes and event times, as `Publisher.publish_many` takes them."""
+        keys = [self._key] * len(chunk.bodies) if chunk.keys is None else chunk.keys
+        if self._key and chunk.keys is not None:
+            keys = [key or self._key for key in chunk.keys]
+        return keys, chunk.bodies, self._with_constant(chunk), chunk.event_times
 
     def _with_constant(self, chunk: Chunk) -> Any:
         if self._attributes is None:
@@ -300,21 +328,21 @@ class _Publishing:
         from veredus.kernel.errors import Fenced, Misuse, VeredusError
 
         is_for_good = isinstance(ending, Fenced) or (isinstance(ending, VeredusError) and ending.code in _FOR_GOOD)
-        in_doubt, publisher = self._in_doubt_count, self._publisher
+        in_doubt = self._in_doubt_count
         taken = self._published_count - in_doubt
         if ending is not None and not self._published_count:
             note("nothing was published")
         elif sys.stderr.isatty() or ending is not None:
-            where = f"up to number {publisher.taken_number}"
+            where = f"up to number {self._publisher.taken_number}"
             done = were(1 if self._published_count == 1 else taken)
             note(f"{taken} of {counted(self._published_count, 'publication')} {done} acknowledged, {where}")
-        if ending is None and not self._resumes and publisher.source and not self._source.seekable():
+        if ending is None and not self._resumes and self._publisher.source and not self._source.seekable():
             note(
                 "the node does not store how far a pipe was read: if you run this command again, it publishes all"
                 " records again; with --resume in each run, it publishes only the missing ones"
             )
         if in_doubt:
-            numbers = spanned("number", publisher.taken_number + 1, publisher.number)
+            numbers = spanned("number", self._publisher.taken_number + 1, self._publisher.number)
             note(f"{in_doubt} {are(in_doubt)} in doubt: {numbers}")
         if ending is None or is_for_good:
             return
@@ -324,10 +352,19 @@ class _Publishing:
         elif self._published_count:
             twice = (
                 "; without --source, what is in doubt may be there twice then"
-                if in_doubt and not publisher.source
+                if in_doubt and not self._publisher.source
                 else ""
             )
             note(f"continue with --from {max(self._first - 1, 0) + taken + 1}{twice}")
+
+
+def _at(chunk: Chunk, error: Misuse) -> Misuse:
+    """What is wrong with the only record of a chunk, and where that stands."""
+    return type(error)(error.code, f"the record at {chunk.place_of(0)}: {error.message}", **error.details)
+
+
+def _say_nothing(_size: int) -> None:
+    """What is left at the end is looked at again."""
 
 
 def _say_rest(size: int) -> None:

@@ -43,6 +43,9 @@ class RememberingInput(io.RawIOBase):
         self._kept = bytearray()
         self._kept_offset = 0
         self._crc = 0
+        self._again = bytearray()
+        """What is to be read once more."""
+        self._has_ended = False
 
     def seekable(self) -> bool:
         """Whether the input is a file, which can be read again; a pipe cannot."""
@@ -50,8 +53,21 @@ class RememberingInput(io.RawIOBase):
 
     def read1(self, size: int) -> bytes:
         """What is there, at most `size` bytes; b"" at the end."""
-        data = self._read(size)
+        data = self._next(size)
         self._kept += data
+        return data
+
+    def begin_again(self) -> None:
+        """Give once more what was read; the end as well, for that of a terminal is read but once."""
+        self._again, self._kept = self._kept, bytearray()
+
+    def _next(self, size: int) -> bytes:
+        if self._again:
+            data = bytes(self._again[:size])
+            del self._again[:size]
+        else:
+            data = b"" if self._has_ended else self._read(size)
+            self._has_ended = not data
         return data
 
     def _read(self, size: int) -> bytes:
@@ -77,7 +93,9 @@ class RememberingInput(io.RawIOBase):
         offset = crc = 0
         if self._file.seekable():
             self._file.seek(0)
-        while offset < place.offset and (data := self._read(min(place.offset - offset, _READ_SIZE))):
+            self._again.clear()
+            self._has_ended = False
+        while offset < place.offset and (data := self._next(min(place.offset - offset, _READ_SIZE))):
             offset, crc = offset + len(data), crc32c(data, crc)
             tell(offset, place.offset)
         size = counted(place.offset, "byte")

@@ -24,9 +24,12 @@ class SourceAttaching:
         """What it publishes to, for a message."""
         return f"stream {self.stream!r}, source {self.source!r}"
 
-    def opening(self, known: int) -> Opening:
-        """The message that attaches it; `known`: the epoch that it was granted, 0 for none."""
-        return m.AttachSource(self.stream, self.source, self.incarnation, known, self.is_sparse)
+    def opening(self, known: int, life: bytes) -> Opening:
+        """The message that attaches it; `known`: the epoch that it was granted, 0 for none. `life`: the incarnation of
+        the stream that it has published to, b"" for none; of a source with a name the node knows that.
+        """
+        named = b"" if self.source else life
+        return m.AttachSource(self.stream, self.source, self.incarnation, known, self.is_sparse, named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +47,7 @@ class StageAttaching:
         """Nothing: what is staged and not committed is no loss."""
         return ""
 
-    def opening(self, known: int) -> Opening:
+    def opening(self, known: int, life: bytes) -> Opening:
         """The message that opens it; `known`: the number of the stage that it was granted, 0 for none."""
         return m.OpenStage(self.sink, self.run_epoch, self.stream, self.key, self.commit_id, known)
 

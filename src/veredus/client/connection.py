@@ -14,7 +14,7 @@ import random
 import time
 from collections.abc import Callable, Sequence
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.errors import Misuse, Refused, Unavailable, VeredusError
@@ -30,23 +30,19 @@ from veredus.protocols.zeps.client_exchange import (
     Opening,
     OpenRequested,
     TellClosed,
-    TellDelivery,
-    TellHanded,
     TellLinkClosed,
     TellMessage,
-    TellOpened,
-    TellReceipts,
-    TellSettled,
     TellWelcome,
 )
 from veredus.runtime.clocks import read_clocks
 
 from .addresses import Address
+from .attachment import TOLD, Attachment
 from .causes import PROVED_NO_MORE, TRANSIENT
 from .granting import refuse
 from .links import ConnectionSettings, LinkLog, Outcome
 from .loops import check_loop
-from .losses import Losses, Pending
+from .losses import Losses
 from .pending import connections, finished, let_go_of_lost
 from .requests import Requests
 from .transport import (
@@ -60,9 +56,6 @@ from .transport import (
     said_of_silence,
 )
 
-Told = TellOpened | TellReceipts | TellDelivery | TellHanded | TellSettled | TellMessage | TellClosed
-"""What a channel may be told."""
-
 _dice = random.Random()
 """The jitter's own: a program that seeds the common one gets the same numbers with this library as without."""
 BACKOFF_S = 0.02
@@ -74,31 +67,6 @@ FAULT_COUNT_MAX = 5
 STRANGER = "version-unknown"
 """What answered is no node, or one of another version."""
 TICK_S = 0.25
-
-
-class Attachment(Pending, Protocol):
-    """What hangs on a connection: a source, a subscription, a run, a stage."""
-
-    def begin(self) -> None:
-        """A link is open: ask for a channel."""
-
-    def take(self, told: Told) -> None:
-        """The channel was told something."""
-
-    def lose(self) -> None:
-        """The link is gone, and the channel with it."""
-
-    def fail(self, error: VeredusError) -> None:
-        """The connection is over, and so is this."""
-
-    def bar(self, error: VeredusError) -> None:
-        """Refuse with this whatever would have to be finished as well; in any thread."""
-
-    def forbid(self, error: VeredusError) -> None:
-        """Refuse every further use with this, and touch nothing: the loop belongs to another process."""
-
-    def finish(self) -> str:
-        """Send what waits to be sent; what the node has not confirmed yet, in words, "" for nothing."""
 
 
 class Connection:
@@ -129,6 +97,7 @@ class Connection:
         self._why_at_end = ""  # why there was no link as this was closed
         self._log = LinkLog()
         self._closed: VeredusError | None = None  # why nothing new may hang here, while what is pending may be sent
+        self._why_alone = "the program ends"  # why nobody is told what is lost; "" where somebody waits for it
 
     # ── open, close ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -152,12 +121,35 @@ class Connection:
 
     async def close(self, error: VeredusError | None = None) -> None:
         """Say goodbye, and end everything that hangs on this connection."""
+        self._shut(error or _closed())
+        if self._keeper is not None:
+            await asyncio.gather(self._keeper, return_exceptions=True)
+
+    async def leave(self) -> None:
+        """Send what is pending, and close this. Behind a caller who is cancelled that is done without him."""
+        self._why_alone = ""  # the caller is told what is lost
+        try:
+            if self.failure is None:
+                self.bar(_closed())
+                await self.finish()
+            await self.close()
+        except asyncio.CancelledError:
+            self._why_alone = "the closing of a connection was cancelled"
+            if self.failure is not None or self._keeper is None or not self._keeper.cancel():
+                self.say_lost(self._why_alone)
+            raise
+
+    def then(self, act: Callable[[], object]) -> None:
+        """Do something once this has ended, also where it ends alone; in the loop."""
+        if self._keeper is not None:
+            self._keeper.add_done_callback(lambda _: act())
+
+    def _shut(self, error: VeredusError) -> None:
         if self.failure is None:
             self._why_at_end = self.describe()[1]
-            self.failure = error or Misuse("closed", "this connection was closed")
+            self.failure = error
         if self._keeper is not None:
             self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
         if self._link is not None:
             self.handle(LeaveRequested())
         self._end(self.failure)
@@ -192,19 +184,33 @@ class Connection:
             await self._keep()
         except asyncio.CancelledError:
             if self.failure is None:
-                # Nobody has closed this: the loop is about to end, and waits for its tasks.
-                keeper = self.loop.create_task(self._keep_on())
-                try:
-                    await self.finish()
-                finally:
-                    keeper.cancel()
-                    await asyncio.gather(keeper, return_exceptions=True)
-                self.say_lost("the program ends")
+                await self._end_alone()
             raise
         except Exception as error:  # noqa: BLE001  # it is said, whatever it is
             # Nobody makes another link now: whoever waits is told.
             self._end(Unavailable("link-lost", f"this client cannot go on: {error!r}"))
             self.loop.call_exception_handler({"message": "no further link is made", "exception": error})
+
+    async def _end_alone(self) -> None:
+        """Send what is pending without whoever closes this: he was cancelled, or nobody does, and the loop is about to
+        end, and waits for its tasks.
+        """
+        is_finished = False
+        while not is_finished:
+            keeper = self.loop.create_task(self._keep_on())
+            try:
+                await self.finish()
+                is_finished = True
+            except asyncio.CancelledError:  # of the loop's end, where this is still needed
+                if self.failure is not None:
+                    raise
+            finally:
+                keeper.cancel()
+                await asyncio.gather(keeper, return_exceptions=True)
+        if self._why_alone:
+            self.say_lost(self._why_alone)
+        if self._closed is not None:
+            self._shut(self._closed)
 
     async def _keep_on(self) -> None:
         if self._socket is not None:
@@ -347,7 +353,7 @@ class Connection:
             kind = type(effect)
             if kind is Send:
                 self._sends.extend(effect.buffers)  # type: ignore[attr-defined]
-            elif kind in _CHANNEL_TOLD:
+            elif kind in TOLD:
                 attachment = self._channels.get(effect.channel)  # type: ignore[attr-defined]
                 if kind is TellClosed:
                     self._channels.pop(effect.channel, None)  # type: ignore[attr-defined]
@@ -487,4 +493,5 @@ class Connection:
         return where, "" if self.is_open else self._why().removeprefix(f"{where}: ")
 
 
-_CHANNEL_TOLD = (TellReceipts, TellDelivery, TellHanded, TellSettled, TellOpened, TellMessage, TellClosed)
+def _closed() -> Misuse:
+    return Misuse("closed", "this connection was closed")

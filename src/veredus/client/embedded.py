@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import threading
+from _thread import start_new_thread
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from itertools import takewhile
@@ -14,7 +17,7 @@ from typing import Any
 import msgspec
 import structlog
 
-from veredus.kernel.errors import Misuse, Refused
+from veredus.kernel.errors import Misuse, Refused, VeredusError
 from veredus.kernel.last import is_over, too_late
 from veredus.kernel.unbroken import unbroken
 from veredus.node.rules import Rule, rule_of
@@ -300,12 +303,22 @@ class AsyncEmbedded(AsyncNode):
         self.served = served
 
     async def close(self) -> None:
-        """Leave the node, and stop it."""
+        """Leave the node, and stop it; as `AsyncNode.close`."""
         self.connection.check_loop()
+        self.served.is_left = True
         try:
             await super().close()
-        finally:
+        except asyncio.CancelledError:
+            self.connection.then(self._stop_alone)
+            raise
+        except VeredusError:
             await closed_in_thread(self.served.close)
+            raise
+        await closed_in_thread(self.served.close)
+
+    def _stop_alone(self) -> None:
+        with suppress(RuntimeError):  # there is no thread any more: the end of the program stops it
+            start_new_thread(self.served.close, ())
 
 
 def embedded(directory: str | Path | None = None, settings: NodeSettings | None = None, **options: Any) -> Embedded:

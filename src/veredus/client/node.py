@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 import ssl
 from collections.abc import Iterable
@@ -126,25 +125,16 @@ class AsyncNode:
     async def close(self) -> None:
         """Send what is pending, at most for 5 s, and leave the node.
 
-        Raises `Unavailable("in-doubt")` where the node has not confirmed all of it, and leaves all the same.
+        Raises `Unavailable("in-doubt")` where the node has not confirmed all of it, and leaves all the same. Where this
+        is cancelled, the connection goes on by itself, and names on stderr what is not confirmed.
         """
         await self._leave()
         self._tell_lost()
 
     async def _leave(self) -> None:
         """Send what is pending, and leave the node: whoever wanted that is to be told what is lost."""
-        connection = self.connection
-        connection.check_loop()
-        try:
-            if connection.failure is None:
-                connection.bar(Misuse("closed", "this connection was closed"))
-                await connection.finish()
-        except asyncio.CancelledError:
-            # Who waited for it hears nothing more, as when Ctrl-C ends a program.
-            connection.say_lost("the closing of a connection was cancelled")
-            raise
-        finally:
-            await connection.close()
+        self.connection.check_loop()
+        await self.connection.leave()
 
     def _tell_lost(self) -> None:
         """Raise `Unavailable("in-doubt")` where something is lost, and nobody was told."""

@@ -55,8 +55,9 @@ from veredus.runtime.clocks import read_clocks
 from veredus.streams.exchange import Durability
 
 from .attaching import SourceAttaching, StageAttaching
+from .attachment import Told
 from .causes import TRANSIENT, error_of
-from .connection import Connection, Told
+from .connection import Connection
 from .granting import at_node, refuse, wait_granted
 from .intake import Intake
 from .tokens import Tokens
@@ -108,6 +109,7 @@ class SourceChannel:
         self._outbox = Outbox(settings)
         self._channel = 0
         self._epoch = 0
+        self._stream_incarnation = b""
         self._attached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._receipts: deque[Settle] = deque(maxlen=RECEIPTS_MAX)
         self._waiters: list[tuple[int, int, Waiter]] = []
@@ -128,7 +130,9 @@ class SourceChannel:
     def begin(self) -> None:
         """A link is open: attach, under the epoch that is known."""
         if self.intake.failure is None:
-            self._channel = self._connection.open_channel(self, self._attaching.opening(self._epoch or self.stage))
+            life = self._stream_incarnation if self.intake.number else b""
+            opening = self._attaching.opening(self._epoch or self.stage, life)
+            self._channel = self._connection.open_channel(self, opening)
 
     def take(self, told: Told) -> None:
         """Turn what the channel said into the outbox's facts."""
@@ -161,7 +165,7 @@ class SourceChannel:
         return self._connection.welcome.limits
 
     def _become_attached(self, grant: m.SourceAttached) -> None:
-        self._epoch = grant.epoch
+        self._epoch, self._stream_incarnation = grant.epoch, grant.stream_incarnation
         if not self._attached.done():
             self.last_number = grant.last_number
             self.resume_token = grant.token

@@ -22,8 +22,9 @@ from veredus.protocols.zeps.client_exchange import MessageRequested, TellClosed,
 
 from .arguments import check_choice, check_incarnation, check_list, check_name, check_whole
 from .attaching import StageAttaching, new_incarnation
+from .attachment import Told
 from .causes import TRANSIENT, error_of
-from .connection import Connection, Told
+from .connection import Connection
 from .granting import refuse, wait_granted
 from .opening import Opening
 from .publisher import AsyncPublisher, PublisherSettings

@@ -27,8 +27,9 @@ from veredus.streams.exchange import Start, StartKind
 
 from .arrivals import Arrival, Arrivals, Delivery, Known, Lost
 from .attaching import new_incarnation
+from .attachment import Told
 from .causes import TRANSIENT, error_of
-from .connection import Connection, Told
+from .connection import Connection
 from .filters import Filters, answered
 from .granting import refuse, wait_granted
 from .handed import Handed

@@ -198,7 +198,7 @@ def _subscribe(fact: x.SubscribeRequested) -> object:
 
 _ASKED: dict[type, Callable[[Any], object]] = {
     x.SourceAttachRequested: lambda f: c.OpenRequested(
-        f.session, m.AttachSource(f.stream, f.source, f.incarnation, f.epoch, f.is_sparse)
+        f.session, m.AttachSource(f.stream, f.source, f.incarnation, f.epoch, f.is_sparse, f.stream_incarnation)
     ),
     x.BatchOffered: lambda f: c.OfferRequested(f.session, f.record),
     x.TokenStoreRequested: lambda f: c.MessageRequested(f.session, m.StoreToken(f.request, f.number, f.token)),

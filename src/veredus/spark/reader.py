@@ -42,6 +42,7 @@ from .offsets import (
 )
 from .options import ReadOptions
 from .places import Pin, begun_us, check_kept, end_of, same_stream, start_of, started_late, still_there
+from .plainly import plainly, plainly_each
 from .schema import Projection
 
 IDLE_SECONDS = 0.2
@@ -69,10 +70,12 @@ class BlockReader(DataSourceReader):
         self._options = options
         self._projection = projection
 
+    @plainly
     def partitions(self) -> Sequence[InputPartition]:
         """The blocks between start and end, as they are now; fixed for this DataFrame."""
         return patiently(self._options.node, self._planned)
 
+    @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one block; none for the empty partition that Spark makes up when there is no block."""
         return _rows(self._options, self._projection, partition)
@@ -104,6 +107,7 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._new: Offsets = {}
         self._looked_s = self._planned_s = time.monotonic()
 
+    @plainly
     def initialOffset(self) -> Stored:  # noqa: N802 - Spark's name, as those below
         """Where a query without a checkpoint begins. Asked more than once, and after a crash.
 
@@ -119,6 +123,7 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """At most `maxRowsPerTrigger` sequences a micro-batch."""
         return ReadMaxRows(self._options.rows_per_trigger_max)
 
+    @plainly
     def latestOffset(self, start: Stored, limit: ReadLimit) -> Stored:  # noqa: N802
         """How far the next micro-batch goes; `start` itself when nothing new came within `IDLE_SECONDS`, or less than
         is waited for.
@@ -145,14 +150,17 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         until = {name: replace(begun[name], sequence=end, terms=views[name].terms) for name, end in taken.items()}
         return stored_of(passed | until)
 
+    @plainly
     def reportLatestOffset(self) -> Stored:  # noqa: N802
         """Behind the newest rows: for Spark's progress, which shows it beside what was read (`lag_of`)."""
         return stored_of(self._ends())
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Let what is there now be all there is."""
         self._target = self._ends()
 
+    @plainly
     def partitions(self, start: Stored, end: Stored) -> Sequence[InputPartition]:
         """The blocks of a range of offsets, and nothing but these decide them. Raises as `latestOffset`."""
         begin, until = offsets_of(start), offsets_of(end)
@@ -176,10 +184,12 @@ class BlockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             planned += _partitions(name, first.sequence, last.sequence, options, view.incarnation)
         return planned
 
+    @plainly_each
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one block."""
         return _rows(self._options, self._projection, partition)
 
+    @plainly
     def commit(self, end: Stored) -> None:
         """What lies before `end` will not be asked for again: the subscriber, if there is one, lets go of it."""
         for name, at in offsets_of(end).items():

@@ -17,6 +17,7 @@ from .options import (
     read_options,
     write_options,
 )
+from .plainly import plainly
 from .reader import BlockReader, BlockStreamReader
 from .schema import FIXED_DDL, check_written, projection_of
 from .writer import StageStreamWriter, StageWriter
@@ -33,24 +34,28 @@ class VeredusDataSource(DataSource):
         """What stands in `format(...)`."""
         return "veredus"
 
+    @plainly
     def schema(self) -> str:
         """The columns of a stream for a user who names none: the fixed ones, and those of option `attributes`."""
         options = read_options(self.options)
         columns = ["stream string"] * bool(options.streams) + [FIXED_DDL]
         return ", ".join([*columns, *filter(None, [options.attributes.strip()])])
 
+    @plainly
     def reader(self, schema: StructType) -> BlockReader:
         """Reads a stream as it is now, once."""
         options = read_options(self.options)
         check_whole_batch(options)
         return BlockReader(options, projection_of(schema, options.is_mismatch_null, options.attribute_names))
 
+    @plainly
     def streamReader(self, schema: StructType) -> BlockStreamReader:  # noqa: N802 - Spark's name
         """Reads a stream on and on, micro-batch by micro-batch."""
         options = read_options(self.options)
         check_streaming(options)
         return BlockStreamReader(options, projection_of(schema, options.is_mismatch_null, options.attribute_names))
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> StageWriter:
         """Writes a DataFrame, all of it at once."""
         options = write_options(self.options)
@@ -59,6 +64,7 @@ class VeredusDataSource(DataSource):
         check_written(schema, bool(options.node.stream))
         return StageWriter.opened(options)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> StageStreamWriter:  # noqa: N802 - Spark's name
         """Writes a streaming query's micro-batches, each once."""
         options = write_options(self.options)

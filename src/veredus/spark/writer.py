@@ -32,6 +32,7 @@ from veredus.kernel.names import INCARNATION_SIZE
 from .checkpoints import place_of, this_machine
 from .connections import patiently
 from .options import WriteOptions
+from .plainly import plainly
 from .staging import (
     StagedRows,
     check_consecutive,
@@ -91,6 +92,7 @@ class StageStreamWriter(DataSourceStreamArrowWriter):
         """A writer for a stream and a query that Spark names later."""
         self._options = options
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """On an executor: stage the rows of one task attempt. Raises `Fenced` when another start has taken over."""
         batch = micro_batch_of(TaskContext.get())
@@ -103,6 +105,7 @@ class StageStreamWriter(DataSourceStreamArrowWriter):
                 staged = stage_rows(self._options, batch.sink, run, batch.batch_id, iterator)
             return replace(staged, checkpoint=batch.checkpoints, default_fs=batch.default_fs)
 
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """On the driver: show what the tasks staged. Asked again, it does nothing.
 
@@ -127,6 +130,7 @@ class StageStreamWriter(DataSourceStreamArrowWriter):
             options.checkpoint, staged.checkpoint, options.query_name, staged.default_fs, this_machine()
         )
 
+    @plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # noqa: N803 - Spark's name
         """On the driver: drop what was staged and not committed, also by tasks that still run."""
         rows = staged_of(messages)
@@ -164,6 +168,7 @@ class StageWriter(DataSourceArrowWriter):
                 )
             return cls(options, sink, incarnation, run.epoch, run.commit_id == commit_id)
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> StagedRows:
         """On an executor: stage the rows of one task attempt. Raises `Fenced` when a newer write has begun."""
         # Spark begins attempts that it has given up already: they get no rows, and must not open again what the driver
@@ -183,6 +188,7 @@ class StageWriter(DataSourceArrowWriter):
         sink = node.sink(self._sink)
         return sink.join_run(self._epoch) if self._options.sink else sink.open_run(self._incarnation, True)
 
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: show what the tasks staged; where the sink has done this commit, look that it is the same.
 
@@ -193,6 +199,7 @@ class StageWriter(DataSourceArrowWriter):
             commit_stages(self._options, rows, self._commit_id)
         self._be_done()
 
+    @plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """On the driver: drop what was staged and not committed, also by tasks that told nothing or still run."""
         give_up(self._options, self._sink, self._epoch, messages, self._commit_id)

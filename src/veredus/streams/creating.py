@@ -69,14 +69,24 @@ class Creating:
             self.create(session, principal, name, self._tables.limits.config, then, now, request)
 
     def check_there(self, name: str, life: bytes = b"") -> None:
-        """Raise `Refused("stream-deleted")` for whoever comes back to a stream that is gone: it is not made again.
+        """Raise `Refused` for whoever comes back to a stream that is gone: `stream-deleted`, as it is not made again,
+        or `stream-replaced`.
 
         `life` is the one of the stream that it knew, b"" where it does not say.
         """
-        if name not in self._tables.streams:
-            was_removed = self._tables.removed.has(name, life)
+        stream = self._tables.streams.get(name)
+        if stream is not None and life in (b"", stream.incarnation):
+            return
+        was_removed = self._tables.removed.has(name, life)
+        if stream is None:
             cause = "was deleted" if was_removed else f"is not at this node any more: {NOT_REMOVED_HERE}"
             raise Refused("stream-deleted", f"stream {name!r} {cause}", stream=name)
+        cause = "was deleted and created again" if was_removed else f"is another one now ({NOT_REMOVED_HERE})"
+        raise Refused(
+            "stream-replaced",
+            f"stream {name!r} {cause}: its sequences now belong to other publications; start again",
+            incarnation=stream.incarnation,
+        )
 
     def create(
         self,

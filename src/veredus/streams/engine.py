@@ -246,8 +246,8 @@ class StreamsEngine:
         self._rights.hold(event.session, event.principal, PUBLISH, as_source, is_noted=not event.is_inquiry)
         if event.source:
             checked_name("source", event.source)
-        if event.epoch:
-            self._creating.check_there(event.stream)
+        if event.epoch or event.stream_incarnation:
+            self._creating.check_there(event.stream, event.stream_incarnation)
         then = partial(self._attach_to, event)
         self._creating.use(event.session, event.principal, event.stream, then, now, is_noted=not event.is_inquiry)
 

@@ -85,8 +85,8 @@ class SourceAttachRequested:
     """A peer wants to publish to `stream` as `source`; "" is an anonymous source, without deduplication.
 
     `epoch` 0 takes the name over; another re-attaches and is fenced when stale. `incarnation`: 16 random bytes that
-    tell a retried attach from a second publisher. `is_inquiry`: the peer has not said that it will publish; that it may
-    not is no refusal yet, and is not noted.
+    tell a retried attach from a second publisher. `stream_incarnation`: when given, it publishes to that stream and no
+    other. `is_inquiry`: the peer has not said that it will publish; that it may not is no refusal yet, and not noted.
     """
 
     session: int
@@ -96,6 +96,7 @@ class SourceAttachRequested:
     incarnation: bytes
     epoch: int = 0
     is_sparse: bool = False
+    stream_incarnation: bytes = b""
     is_inquiry: bool = False
 
 

@@ -35,7 +35,7 @@ from .flow import Flow
 from .kept import Kept, size_of_filter
 from .orders import Orders, Then
 from .parking import Parking, check_parking
-from .removed import GIVEN, NOT_REMOVED_HERE
+from .removed import GIVEN
 from .rights import next_owner, on_stream
 from .stream import Stream
 from .subscription import Subscription
@@ -64,14 +64,6 @@ class Subscribing:
 
     def subscribe(self, event: SubscribeRequested, stream: Stream, now: Now) -> None:
         """Find out where to begin, then `begin`; by time it takes the journal to tell."""
-        if event.stream_incarnation and event.stream_incarnation != stream.incarnation:
-            was_removed = self._tables.removed.has(stream.name, event.stream_incarnation)
-            cause = "was deleted and created again" if was_removed else f"is another one now ({NOT_REMOVED_HERE})"
-            raise Refused(
-                "stream-replaced",
-                f"stream {stream.name!r} {cause}: its sequences now belong to other publications; start again",
-                incarnation=stream.incarnation,
-            )
         wanted = wanted_by(event.filter or EVERYTHING)
         self.feeding.check_terms(event.principal, wanted)
         if bool(event.subscriber) != bool(event.name):

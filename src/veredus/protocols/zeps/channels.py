@@ -181,11 +181,11 @@ class Channels:
     def _attach_source(self, frame: Frame) -> None:
         said: Any = native.decode_message(frame)
         session = self._opened(frame, Role.SOURCE)
-        self._effects.append(
-            x.SourceAttachRequested(
-                session, self.principal, said.stream, said.source, said.incarnation, said.epoch, said.sparse
-            )
-        )
+        asked = x.SourceAttachRequested(
+            session, self.principal, said.stream, said.source, said.incarnation, said.epoch, said.sparse,
+            said.stream_incarnation,
+        )  # fmt: skip
+        self._effects.append(asked)
 
     def _offer(self, frame: Frame) -> None:
         channel = self._used(frame, Role.SOURCE, Role.STAGE)

@@ -92,6 +92,7 @@ class AttachSource(Message, frozen=True):
     incarnation: Incarnation = b""
     epoch: Whole = 0
     sparse: bool = False
+    stream_incarnation: Incarnation = b""
 
 
 class SourceAttached(Message, frozen=True, omit_defaults=False):
