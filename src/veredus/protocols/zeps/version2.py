@@ -12,8 +12,8 @@ Invariants
     (1) Nothing is handed down before the peer has a principal.
     (2) When the link is over, so are its sessions, and nothing is said any more.
     (3) At one call it takes frames that cost about a quantum; the rest waits for its turn, in order.
-    (4) While `Awaited.COUNT_MAX` answers are to come that may be large, it takes no frame. Those that have come are
-        told in its turns, about a quantum of them in each.
+    (4) While `Awaited.COUNT_MAX` answers are to come that may be large, or `REQUESTS_MAX` of any kind to requests, it
+        takes no frame. Those that may be large are told in its turns, about a quantum of them in each.
 Source: docs/internals/DESIGN.md, "Native protocol" and "Bounds"; docs/reference/wire/native.md.
 """
 
@@ -160,7 +160,7 @@ class Version2:
                 return
             self._channels.take_order(self._owed.take())
             spent_ns += self._charge(0)
-        if self._channels.awaited.is_full():
+        if self._channels.is_full():
             self._await_answers()
             return
         while self._frames is not None or self._unread:
@@ -173,7 +173,7 @@ class Version2:
                 if self.phase is Phase.CLOSED:
                     return
                 spent_ns += self._charge(_cost_of(frame))
-                if self._channels.awaited.is_full():
+                if self._channels.is_full():
                     self._await_answers()
                     return
                 if spent_ns >= QUANTUM_NS:
@@ -284,7 +284,7 @@ class Version2:
         if not self._owed.holds(order):
             self._channels.take_order(order)
             self._charge(0)
-        if self._owed or (self._is_awaiting and not self._channels.awaited.is_full()):
+        if self._owed or (self._is_awaiting and not self._channels.is_full()):
             self._is_awaiting = False
             self._want_turn()
 
