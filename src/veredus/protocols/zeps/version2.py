@@ -20,7 +20,7 @@ Source: docs/internals/DESIGN.md, "Native protocol" and "Bounds"; docs/reference
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from veredus.kernel.deadlines import Deadlines
@@ -61,6 +61,8 @@ class Phase(Symbol):
     CLOSED = "closed"
 
 
+SETTLE_PIECE_SIZE = 16 * 4_096
+"""So much of a SETTLE is taken at once: 4 ms of work, or a few more."""
 _CHARGED_MIN_NS = 100_000
 """Less than this is charged with what comes next."""
 _COST_NS = 3_000, 0
@@ -167,7 +169,7 @@ class Version2:
             if self._frames is None:
                 data = self._unread.popleft()
                 self._reading_size = len(data)
-                self._frames = self.parser.parse(data)
+                self._frames = _in_pieces(self.parser.parse(data))
             for frame in self._frames:
                 self._take_frame(frame, now)
                 if self.phase is Phase.CLOSED:
@@ -342,6 +344,17 @@ class Version2:
 
     def _take_pong(self, frame: Frame, now: Now) -> None:
         native.check_ping(frame)
+
+
+def _in_pieces(frames: Iterable[Frame]) -> Iterator[Frame]:
+    """The frames, but that a SETTLE of very many ranges is as if they had been said in several."""
+    for frame in frames:
+        if frame.kind == Kind.SETTLE and frame.size > SETTLE_PIECE_SIZE and frame.size % 16 == 0:
+            for start in range(0, frame.size, SETTLE_PIECE_SIZE):
+                memory = frame.body[start : start + SETTLE_PIECE_SIZE]
+                yield frame._replace(size=len(memory), memory=memory)
+        else:
+            yield frame
 
 
 def _cost_of(frame: Frame) -> int:
