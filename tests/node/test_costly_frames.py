@@ -26,6 +26,7 @@ from veredus.protocols.zeps.attachment import NodeLink
 from veredus.protocols.zeps.native import Kind
 from veredus.protocols.zeps.orders import LinkLimits
 from veredus.protocols.zeps.parsing import FrameParser
+from veredus.protocols.zeps.version2 import SETTLE_PIECE_SIZE
 from veredus.streams import exchange as x
 from veredus.streams.engine import StreamsEngine
 from veredus.streams.tables import StreamsLimits
@@ -159,6 +160,17 @@ def test_a_flood_of_small_frames_takes_no_more_of_a_turn_than_its_principal_may_
     assert sum(counts) == count
     assert max(counts) * cost_ns <= 2 * QUANTUM_NS
     assert max(counts) * cost_ns >= QUANTUM_NS // 2, "nobody waits for what was not done"
+
+
+def test_a_settle_of_very_many_ranges_is_taken_in_pieces_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    node = Node()
+    opened = m.Subscribe("s", "me", "main", incarnation=b"1" * 16, mode=1)
+    node.tell(Received(BOMBER, native.encode_message(2, opened)))
+    node.turns(8)
+    count = native.SETTLE_COUNT_MAX - 1
+    counts = counts_of_turns(node, native.encode_settle(2, ((1, 1),) * count), monkeypatch)
+    assert (sum(counts), max(counts)) == (4, 1)
+    assert 16 * count <= SETTLE_PIECE_SIZE * 4
 
 
 @pytest.mark.parametrize(("row_count", "cost_ns"), [(1, 28_000), (100, 40_000)])

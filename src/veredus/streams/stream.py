@@ -27,13 +27,13 @@ from .facts import NOTHING_HAD, Gone, Had, RaisedSource, StreamCreated, TermRais
 from .listing import InOrder
 from .shares import Shares
 from .source import SourceState
+from .subscriptions import Subscriptions
 from .tail import Tail, TailBudget
 from .weave import cut_from
 
 if TYPE_CHECKING:
     from .audience import Audience
     from .flow import Flow
-    from .subscription import Subscription
 
 
 TERMS_MAX = 16
@@ -106,7 +106,7 @@ class Stream:
         self.shares = Shares(shares)
         self.sources: dict[str, SourceState] = {}
         self.source_names: dict[int, str] = {0: ""}
-        self.subscriptions: InOrder[tuple[str, str], Subscription] = InOrder()
+        self.subscriptions = Subscriptions()
         self.left: InOrder[tuple[str, str, str], Left] = InOrder()
         """When durable subscriptions were removed last, of those that were last removed; see `Departures`. By
         subscriber, name and the principal whose it was, or who wished to be without it.

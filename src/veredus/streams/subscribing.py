@@ -373,9 +373,8 @@ class Subscribing:
 
     def is_given(self, stream: Stream) -> bool:
         """Whether a stream bears the mark of one that may be another node's by now, or is about to."""
-        return any(
-            GIVEN in map(itemgetter(1), known) for known in (stream.subscriptions, self.opening.of(stream.stream_id))
-        )
+        on_their_way = self.opening.of(stream.stream_id)
+        return stream.subscriptions.has_named(GIVEN) or GIVEN in map(itemgetter(1), on_their_way)
 
 
 def _from_us(event: SubscribeRequested) -> int:

@@ -7,6 +7,9 @@ from typing import Final
 
 from veredus.kernel.symbol import Symbol
 
+REQUESTS_MAX: Final = 256
+"""So many are not answered yet at most: those that wait for the disk are all answered at once, in one piece."""
+
 
 class Role(Symbol):
     """What a channel is for."""

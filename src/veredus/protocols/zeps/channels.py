@@ -32,7 +32,7 @@ from veredus.streams.listing import PAGE_COUNT
 
 from . import messages as m
 from . import native
-from .channel import Awaited, Begun, Channel, Role
+from .channel import REQUESTS_MAX, Awaited, Begun, Channel, Role
 from .compiling import compiling_cost_of
 from .native import CHANNEL_MAX, Frame, Kind, SessionFault
 from .orders import LinkLimits, SessionCongested, SessionDrained
@@ -70,6 +70,10 @@ class Channels:
         """The numbers of requests that are not answered yet."""
         self._is_congested = False
         self._cost_ns = 0
+
+    def is_full(self) -> bool:
+        """Whether no frame is to be taken until something was answered."""
+        return self.awaited.is_full() or len(self._asked) >= REQUESTS_MAX
 
     def take_cost(self) -> int:
         """What was done since it was asked last, beside what a frame of its kind always costs; in nanoseconds."""

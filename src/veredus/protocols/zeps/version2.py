@@ -12,15 +12,15 @@ Invariants
     (1) Nothing is handed down before the peer has a principal.
     (2) When the link is over, so are its sessions, and nothing is said any more.
     (3) At one call it takes frames that cost about a quantum; the rest waits for its turn, in order.
-    (4) While `Awaited.COUNT_MAX` answers are to come that may be large, it takes no frame. Those that have come are
-        told in its turns, about a quantum of them in each.
+    (4) While `Awaited.COUNT_MAX` answers are to come that may be large, or `REQUESTS_MAX` of any kind to requests, it
+        takes no frame. Those that may be large are told in its turns, about a quantum of them in each.
 Source: docs/internals/DESIGN.md, "Native protocol" and "Bounds"; docs/reference/wire/native.md.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
 from veredus.kernel.deadlines import Deadlines
@@ -61,6 +61,8 @@ class Phase(Symbol):
     CLOSED = "closed"
 
 
+SETTLE_PIECE_SIZE = 16 * 4_096
+"""So much of a SETTLE is taken at once: 4 ms of work, or a few more."""
 _CHARGED_MIN_NS = 100_000
 """Less than this is charged with what comes next."""
 _COST_NS = 3_000, 0
@@ -160,20 +162,20 @@ class Version2:
                 return
             self._channels.take_order(self._owed.take())
             spent_ns += self._charge(0)
-        if self._channels.awaited.is_full():
+        if self._channels.is_full():
             self._await_answers()
             return
         while self._frames is not None or self._unread:
             if self._frames is None:
                 data = self._unread.popleft()
                 self._reading_size = len(data)
-                self._frames = self.parser.parse(data)
+                self._frames = _in_pieces(self.parser.parse(data))
             for frame in self._frames:
                 self._take_frame(frame, now)
                 if self.phase is Phase.CLOSED:
                     return
                 spent_ns += self._charge(_cost_of(frame))
-                if self._channels.awaited.is_full():
+                if self._channels.is_full():
                     self._await_answers()
                     return
                 if spent_ns >= QUANTUM_NS:
@@ -284,7 +286,7 @@ class Version2:
         if not self._owed.holds(order):
             self._channels.take_order(order)
             self._charge(0)
-        if self._owed or (self._is_awaiting and not self._channels.awaited.is_full()):
+        if self._owed or (self._is_awaiting and not self._channels.is_full()):
             self._is_awaiting = False
             self._want_turn()
 
@@ -342,6 +344,17 @@ class Version2:
 
     def _take_pong(self, frame: Frame, now: Now) -> None:
         native.check_ping(frame)
+
+
+def _in_pieces(frames: Iterable[Frame]) -> Iterator[Frame]:
+    """The frames, but that a SETTLE of very many ranges is as if they had been said in several."""
+    for frame in frames:
+        if frame.kind == Kind.SETTLE and frame.size > SETTLE_PIECE_SIZE and frame.size % 16 == 0:
+            for start in range(0, frame.size, SETTLE_PIECE_SIZE):
+                memory = frame.body[start : start + SETTLE_PIECE_SIZE]
+                yield frame._replace(size=len(memory), memory=memory)
+        else:
+            yield frame
 
 
 def _cost_of(frame: Frame) -> int:
