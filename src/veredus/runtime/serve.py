@@ -35,7 +35,7 @@ from veredus.node.receiving import ReceiveLimits
 from veredus.node.sending import SendLimits
 from veredus.node.settings import NodeSettings, TopicsSection
 from veredus.node.view import admission_readings, readings
-from veredus.protocols.topics.exchange import Answer, Ask, Meet
+from veredus.protocols.topics.exchange import Answer, Ask, LateAnswer, Meet
 from veredus.protocols.topics.messages import message_size_max
 from veredus.protocols.topics.server import Server
 from veredus.protocols.zeps.attachment import FRAMED_DOOR, NodeLink
@@ -333,7 +333,7 @@ class Node:
         match order:
             case _ if isinstance(order, DiskOrder):
                 self._disk.carry_out(order)
-            case Answer() | Ask() | Meet():
+            case Answer() | LateAnswer() | Ask() | Meet():
                 assert self._topics is not None
                 self._topics.carry_out(order)
             case AskPrincipal():

@@ -34,7 +34,7 @@ from veredus.node.backlog import READ_SIZE_MAX, Backlog
 from veredus.node.connections import Stranger
 from veredus.node.onward import Onward
 from veredus.node.receiving import ReceiveBudget
-from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
+from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, LateAnswer, Meet
 from veredus.protocols.topics.messages import StatusWord
 from veredus.protocols.zmtp.connection import Bounds, Connection, Message
 from veredus.protocols.zmtp.link import ZmtpLink
@@ -187,13 +187,14 @@ class TopicsSockets:
         self._links.close()
         self._on_closed()
 
-    def carry_out(self, order: Answer | Ask | Meet) -> None:
+    def carry_out(self, order: Answer | LateAnswer | Ask | Meet) -> None:
         """Do what the engine ordered."""
         if isinstance(order, Answer):
-            link, envelope, counted = self._waiting.pop(order.peer)
-            if counted is not None:
-                self._accounts.answer(counted, len(order.data), read_clocks())
+            link, envelope = self._answered(order.peer, len(order.data))
             link.send((*envelope, order.data))
+        elif isinstance(order, LateAnswer):
+            link, envelope = self._answered(order.peer, order.size)
+            link.send_late(lambda: (*envelope, order.data), order.size)
         elif isinstance(order, Ask):
             back = self._meet(order.address)
             # Who is not there, or takes no more, is asked again.
@@ -202,6 +203,13 @@ class TopicsSockets:
                 back.link.send((token, *self._said_of(order.principal), b"", order.data))
         else:
             self._meet(order.address)
+
+    def _answered(self, peer: int, size: int) -> tuple[MessageLink, Sequence[Octets]]:
+        """Whoever asked is answered with so many bytes: its connection, and the envelope of the question."""
+        link, envelope, counted = self._waiting.pop(peer)
+        if counted is not None:
+            self._accounts.answer(counted, size, read_clocks())
+        return link, envelope
 
     def _may_ask(self, back: _Back, order: Ask) -> bool:
         # Who proves nothing cannot be told from others who do not, and what we ask ourselves is for all.

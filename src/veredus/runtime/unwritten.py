@@ -47,6 +47,7 @@ class Unwritten:
         self._loop = loop
         self._tell = tell
         self._watched: dict[Writing, None] = {}
+        self._sent_size = 0
         self._timer: asyncio.TimerHandle | None = loop.call_later(LOOK_S, self._look)
 
     def close(self) -> None:
@@ -60,6 +61,13 @@ class Unwritten:
         self._watched[link] = None
         if link.size_max != self.budget.link_size_max:
             link.set_size_max(self.budget.link_size_max)
+
+    def note_sent(self, size: int) -> None:
+        """So many bytes were sent that may wait: where they are many, it is looked at once, and not after a while."""
+        self._sent_size += size
+        if self._sent_size >= self.budget.limits.size_max // 8:
+            self._sent_size = 0
+            once_read(self._loop, self._judge)
 
     def forget(self, link: Writing) -> None:
         """The link is gone."""

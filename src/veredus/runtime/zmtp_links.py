@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias, cast
 
 from veredus.kernel.engine import Now
@@ -39,6 +40,8 @@ MESSAGES_PER_TURN = 64
 _MESSAGE_NS = QUANTUM_NS // MESSAGES_PER_TURN
 _BYTE_NS = 2
 """What a byte of a message costs at least whoever decodes, digests and stores it."""
+LATE_SIZE_MAX = 2 << 20
+"""So many bytes are made in a turn of the loop, of all that is sent late."""
 TICK_S = 0.05
 """How late a deadline of a link may be noticed."""
 
@@ -88,6 +91,8 @@ class Links:
         self._last_number = 0
         self._links: dict[MessageLink, None] = {}
         self._written: dict[MessageLink, None] = {}
+        self._late: dict[MessageLink, None] = {}
+        """Those that have room for what they send late, and something of that; who had a turn last stands last."""
         self._tick = self.loop.call_later(TICK_S, self._wake_all)
 
     def add(self, link: MessageLink) -> None:
@@ -98,6 +103,7 @@ class Links:
         """A link is gone."""
         self._links.pop(link, None)
         self._written.pop(link, None)
+        self._late.pop(link, None)
         self._turns.forget(link)
         self._turns.acquit(link.number)
         self.unwritten.forget(link)
@@ -144,6 +150,22 @@ class Links:
             self.loop.call_soon(self._write_all)
         self._written[link] = None
 
+    def send_late_soon(self, link: MessageLink) -> None:
+        """The link has room for what it sends late: that is made from the next turn on, a link's after another's."""
+        if not self._late:
+            self.loop.call_soon(self._send_late)
+        self._late[link] = None
+
+    def _send_late(self) -> None:
+        size = 0
+        while self._late and size < LATE_SIZE_MAX:
+            link = next(iter(self._late))
+            del self._late[link]
+            size += link.take_late()
+        self.unwritten.note_sent(size)
+        if self._late:
+            self.loop.call_soon(self._send_late)
+
     def close(self) -> None:
         """Write what waits, and close every link."""
         self._tick.cancel()
@@ -186,6 +208,8 @@ class MessageLink(asyncio.BufferedProtocol):
         self._is_reading_on = False
         self._is_asking = False
         self._has_turn = False
+        self._late: deque[tuple[Callable[[], Sequence[Octets]], int]] = deque()
+        """What is made when there is room for it, and how large that is."""
         self.number = links.next_number()
         self.size_max = 0
         self._received_size = 0
@@ -271,12 +295,32 @@ class MessageLink(asyncio.BufferedProtocol):
         """The peer reads again."""
         self._is_congested = False
         self._set_reading()
+        self._go_on_late()
 
     def send(self, message: Sequence[Octets]) -> None:
         """Send a message at the end of the turn; dropped where the link is closed."""
         if self._has_greeted and not self._is_closing:
             self.wire.connection.send((message,))
             self._links.write_soon(self)
+
+    def send_late(self, make: Callable[[], Sequence[Octets]], size: int) -> None:
+        """Make a message of about so many bytes, and send it, when the peer has read enough of what was sent before."""
+        self._late.append((make, size))
+        self._go_on_late()
+
+    def _go_on_late(self) -> None:
+        if self._late and not self._is_congested:
+            self._links.send_late_soon(self)
+
+    def take_late(self) -> int:
+        """Send the first message of those that are late, if there is room for it; its size."""
+        if not self._late or self._is_congested or self._is_closing:
+            return 0
+        make, size = self._late.popleft()
+        self.wire.connection.send((make(),))
+        self.write()
+        self._go_on_late()
+        return size
 
     def write(self) -> None:
         """Write what waits."""
@@ -352,6 +396,10 @@ class MessageLink(asyncio.BufferedProtocol):
 
     def close(self) -> None:
         """Close once what was sent has been written."""
+        while self._late and not self._is_closing:
+            make, _ = self._late.popleft()
+            self.send(make())
+        self.write()
         if self._transport is not None:
             self._transport.close()
 

@@ -9,7 +9,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkOpened
 from veredus.node.dialects import LinkEngine
 from veredus.node.engine import DrainRequested
-from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
+from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, LateAnswer, Meet
 from veredus.protocols.topics.proxy import Proxy, ProxySettings
 from veredus.protocols.topics.server import Server, ServerSettings
 
@@ -134,7 +134,7 @@ class TopicsMachine(Machine):
 
     def _carry_out(self, effect: object) -> None:
         match effect:
-            case Answer():
+            case Answer() | LateAnswer():
                 if self.front is not None and self.front.is_open:
                     asked = self.front.answer(effect)
                     self._spring("answers", asked)

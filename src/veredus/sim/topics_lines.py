@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from veredus.protocols.topics.exchange import Answer
+from veredus.protocols.topics.exchange import Answer, LateAnswer
 
 from .gates import Gate
 from .network import End, Network
@@ -156,7 +156,7 @@ class Front(End):
             self.told.asked(self.owner, self._last_peer, item.data)
             self._on_asked(self._last_peer, item.data)
 
-    def answer(self, order: Answer) -> bytes:
+    def answer(self, order: Answer | LateAnswer) -> bytes:
         """Answer whoever waits, once; what it had asked."""
         asked = self._asked.pop(order.peer, None)
         if asked is None:

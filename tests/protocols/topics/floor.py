@@ -11,7 +11,7 @@ from veredus.delivery.payload import read_rows
 from veredus.delivery.record import records_in
 from veredus.kernel.effects import CloseLink, Note
 from veredus.kernel.events import DeadlineReached, LinkOpened
-from veredus.protocols.topics.exchange import Answer, Ask, Asked, Meet
+from veredus.protocols.topics.exchange import Answer, Ask, Asked, LateAnswer, Meet
 from veredus.protocols.topics.messages import Message, Status, decode_message, encode_message
 from veredus.protocols.topics.server import Server, ServerSettings
 from veredus.streams import exchange as x
@@ -77,14 +77,14 @@ SERVER = "127.0.0.1:9001"
 PROXY = "127.0.0.1:9101"
 MS = 1_000_000
 SETTINGS = ServerSettings(SERVER, (PROXY,))
-Order: TypeAlias = Answer | Ask | Meet | Note | CloseLink
+Order: TypeAlias = Answer | LateAnswer | Ask | Meet | Note | CloseLink
 
 
 class ServerScene(Floor[Order]):
     """A whole server: its orders to sockets, log and link are gathered in `ended`, all others go down."""
 
     def __init__(self, settings: ServerSettings = SETTINGS, limits: StreamsLimits | None = None) -> None:
-        super().__init__((Answer, Ask, Meet, Note, CloseLink), limits)
+        super().__init__((Answer, LateAnswer, Ask, Meet, Note, CloseLink), limits)
         self.settings = settings
         self.peer = 0
         self.boot()
@@ -121,7 +121,8 @@ class ServerScene(Floor[Order]):
 
     def answers(self) -> list[tuple[int, Status]]:
         """Who was answered, and what, since the last time."""
-        return [(order.peer, status_of(order.data)) for order in self.take(Answer)]
+        answers = [*self.take(Answer), *self.take(LateAnswer)]
+        return [(order.peer, status_of(order.data)) for order in answers]
 
     def take(self, kind: type[K]) -> list[K]:
         """The orders of one kind since the last time."""

@@ -12,7 +12,7 @@ from tests.protocols.topics.floor import ServerScene
 from tests.protocols.topics.test_getting import SUBSCRIBE, sequence_of
 from tests.protocols.topics.test_putting import BODY_SIZE_MAX
 from veredus.protocols.topics.getting import CREDIT_SIZE, MANY_CREDIT_SIZE, WIDE_MAX
-from veredus.protocols.topics.many import pack, sequences_in, unpack
+from veredus.protocols.topics.many import Many, pack, sequences_in, unpack
 from veredus.protocols.topics.messages import GetMany, Put, PutMany, Subscribe
 from veredus.streams import exchange as x
 
@@ -29,8 +29,11 @@ class Gets(getting.Scene):
         assert end is not None
         if end.status != "OK":
             return end.status.value, []
-        sequences = list(sequences_in(end.body))
-        assert len(unpack(end.body)) == len(sequences)
+        assert isinstance(end.body, Many)
+        packed = end.body.packed()
+        assert len(packed) == end.body.size
+        sequences = list(sequences_in(packed))
+        assert len(unpack(packed)) == len(sequences)
         return end.message_id, sequences
 
 

@@ -26,7 +26,7 @@ from veredus.kernel.events import DeadlineReached, LinkOpened, Received
 from veredus.node.engine import FloorOrdered, NodeEngine
 from veredus.protocols.topics import client_state as cs
 from veredus.protocols.topics.conversation import AskProxy, Conversation, GiveUp, ProxyAnswered, Tell
-from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Meet
+from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, LateAnswer, Meet
 from veredus.protocols.topics.messages import Status, StatusWord, Subscribe, Unsubscribe, encode_message
 from veredus.protocols.topics.proxy import Proxy, ProxySettings
 from veredus.protocols.topics.server import Server, ServerSettings
@@ -142,8 +142,8 @@ class Host:
 
     def do(self, effect: object) -> None:
         match effect:
-            case Answer(peer, data):
-                self._peers.pop(peer)(data)
+            case Answer() | LateAnswer():
+                self._peers.pop(effect.peer)(effect.data)
             case Ask(address, token, data):
                 boot = self.boot
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 
 from veredus.kernel.effects import Note
 
-from .messages import StatusWord
+from .many import Many
+from .messages import Status, StatusWord, encode_message
 
 
 class Asked(NamedTuple):
@@ -49,6 +50,26 @@ class Answer(NamedTuple):
 
     peer: int
     data: bytes
+
+
+class LateAnswer(NamedTuple):
+    """Tell a peer, once, when there is room for it: the bytes are made then, from a body that is in memory anyway."""
+
+    peer: int
+    status: Status
+    """Without its body."""
+    body: bytes | Many
+
+    @property
+    def size(self) -> int:
+        """Of the body, in bytes."""
+        return self.body.size if isinstance(self.body, Many) else len(self.body)
+
+    @property
+    def data(self) -> bytes:
+        """What the peer is told; made at each call."""
+        body = self.body.packed() if isinstance(self.body, Many) else self.body
+        return encode_message(self.status._replace(body=body))
 
 
 class Ask(NamedTuple):

@@ -37,7 +37,7 @@ from veredus.streams.ranges import is_in, joined, without
 from .getter import CREDIT_SIZE, Asking, Getter, Question
 from .ids import SUBSCRIPTION, gap_id, is_of_page, read_id, shown_of, unknown_id
 from .losing import named_in
-from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, pack_numbered
+from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, Many
 from .messages import Get, GetMany, StatusWord, Subscribe, Unsubscribe
 from .pushed import Gap, Message, messages_in
 from .putting import answer_for
@@ -57,7 +57,7 @@ class GetEnded(NamedTuple):
     status: StatusWord
     text: str = ""
     message_id: str = ""
-    body: bytes = b""
+    body: bytes | Many = b""
 
 
 Effect: TypeAlias = (
@@ -232,7 +232,7 @@ class Gets:
             self._end(getter, *answer_for(said.code, said.message, advice))
 
     def _answer(
-        self, getter: Getter, status: StatusWord, text: str = "", message_id: str = "", body: bytes = b""
+        self, getter: Getter, status: StatusWord, text: str = "", message_id: str = "", body: bytes | Many = b""
     ) -> None:
         """Answer the first question, and work on the next one."""
         self._effects.append(GetEnded(getter.asked.popleft().peer, status, text, message_id, body))
@@ -414,8 +414,8 @@ class Gets:
             if isinstance(question, GetMany):
                 given = self._next_of(getter, question.count_max)
                 first, last = given[0].sequence, given[-1].sequence
-                body = pack_numbered([one.body for one in given], [one.sequence for one in given])
-                self._answer(getter, StatusWord.OK, message_id=f"{shown}-{first}..{last}", body=body)
+                many = Many([one.body for one in given], [one.sequence for one in given])
+                self._answer(getter, StatusWord.OK, message_id=f"{shown}-{first}..{last}", body=many)
             else:
                 self._answer(getter, StatusWord.OK, message_id=f"{shown}-{message.sequence}", body=message.body)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Sequence
 from itertools import accumulate, pairwise
+from typing import NamedTuple
 
 from veredus.kernel.errors import PeerFault
 
@@ -28,6 +29,22 @@ def pack(bodies: Sequence[bytes]) -> bytes:
 def pack_numbered(bodies: Sequence[bytes], sequences: Sequence[int]) -> bytes:
     """The same with a sequence each."""
     return pack(bodies) + struct.pack(f"<{len(sequences)}Q", *sequences)
+
+
+class Many(NamedTuple):
+    """Messages with a sequence each, as the body of an answer that is not packed yet."""
+
+    bodies: Sequence[bytes]
+    sequences: Sequence[int]
+
+    @property
+    def size(self) -> int:
+        """How many bytes they have when they are packed."""
+        return sum(map(len, self.bodies)) + LENGTH_SIZE * (len(self.bodies) + 1) + SEQUENCE_SIZE * len(self.sequences)
+
+    def packed(self) -> bytes:
+        """The body."""
+        return pack_numbered(self.bodies, self.sequences)
 
 
 def unpack(data: bytes) -> list[bytes]:

@@ -34,7 +34,7 @@ from veredus.streams.rights import LOCAL
 
 from .announcing import Announcing, Pace
 from .desk import AdminThen, Part
-from .exchange import Answer, Answered, Asked, Meet, no_member, note_no_member
+from .exchange import Answer, Answered, Asked, LateAnswer, Meet, no_member, note_no_member
 from .getting import GetEnded, Gets
 from .merging import Merging
 from .messages import (
@@ -64,6 +64,8 @@ _OF_MEMBERS = ("MERGE", "TRANSFER")
 _TAKEN = ("SUBSCRIBE", "UNSUBSCRIBE", "GET", "GET_MANY", "PUT", "PUT_MANY", *_OF_MEMBERS)
 HELD_NS = 300_000_000
 """How long a question waits for a topic that is held; a proxy waits a little longer."""
+LATE_SIZE_MIN = 16 << 10
+"""A body of so many bytes is packed only when there is room for it on the connection of whoever asked."""
 _PASSED_ON_PERIODS = 4
 """For so many periods a topic that went to another server is asked for there: by then every proxy knows it."""
 
@@ -302,20 +304,21 @@ class Server:
         for effect in effects:
             if isinstance(effect, PutEnded):
                 last = "" if effect.last is None else str(effect.last)
-                self._ended(effect.peer, Status(self.server_id, effect.status, last, effect.text.encode()), now)
+                status = Status(self.server_id, effect.status, last, effect.text.encode())
+                self._ended(Answer(effect.peer, encode_message(status)), now)
             elif isinstance(effect, GetEnded):
-                body = effect.body or effect.text.encode()
-                answer = Status(self.server_id, effect.status, effect.message_id, body)
-                self._ended(effect.peer, answer, now)
+                status = Status(self.server_id, effect.status, effect.message_id)
+                answer = LateAnswer(effect.peer, status, effect.body or effect.text.encode())
+                self._ended(answer if answer.size >= LATE_SIZE_MIN else Answer(answer.peer, answer.data), now)
             else:
                 self._effects.append(effect)
 
-    def _ended(self, peer: int, answer: Status, now: Now) -> None:
-        in_hand = self._in_hand.pop(peer)
+    def _ended(self, answer: Answer | LateAnswer, now: Now) -> None:
+        in_hand = self._in_hand.pop(answer.peer)
         self._in_hand_of[in_hand.topic] -= 1
         if not self._in_hand_of[in_hand.topic]:
             del self._in_hand_of[in_hand.topic]
-        self._effects.append(Answer(peer, encode_message(answer)))
+        self._effects.append(answer)
         held = self._held.get(in_hand.topic)
         if held is not None and held.then is not None:
             self._look_if_held(in_hand.topic, held, now)
@@ -324,7 +327,10 @@ class Server:
 
     def answer(self, peer: int, word: StatusWord, body: bytes = b"") -> None:
         """Answer whoever asked what is not in hand."""
-        self._effects.append(Answer(peer, encode_message(Status(self.server_id, word, "", body))))
+        self._effects.append(self._status(peer, word, body))
+
+    def _status(self, peer: int, word: StatusWord, body: bytes) -> Answer:
+        return Answer(peer, encode_message(Status(self.server_id, word, "", body)))
 
     # ── topics that move ─────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -354,7 +360,7 @@ class Server:
         del held.waiting[peer]
         seconds = (now.wall_ns - held.since_ns) / 1e9
         said = f"{held.why}, for {seconds:.1f} s: try again".encode()
-        self._ended(peer, Status(self.server_id, StatusWord.SERVER_UNAVAILABLE, "", said), now)
+        self._ended(self._status(peer, StatusWord.SERVER_UNAVAILABLE, said), now)
 
     def pass_on(self, topic: str, address: str, now: Now) -> None:
         """The topic went to the server at `address`: ask there what is asked of it here."""
@@ -374,7 +380,7 @@ class Server:
         if status is None:
             said = f"{topic} was moved from {self.server_id} to {address}, which does not answer: try again"
             status = Status(self.server_id, StatusWord.SERVER_UNAVAILABLE, "", said.encode())
-        self._ended(peer, status, now)
+        self._ended(Answer(peer, encode_message(status)), now)
 
     # ── others ───────────────────────────────────────────────────────────────────────────────────────────────────────
 

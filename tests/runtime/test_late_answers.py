@@ -1,0 +1,123 @@
+"""Large answers are made when there is room for them: a peer that asks for many and reads none takes no memory."""
+
+import asyncio
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import pytest
+
+from tests.protocols.zmtp.by_hand import OPENING, frame
+from tests.runtime.test_zmtp_links import asking
+from veredus.node.sending import SendLimits
+from veredus.protocols.topics.exchange import Answered, Asked, LateAnswer
+from veredus.protocols.topics.messages import Status
+from veredus.runtime.binding import bind_tcp
+from veredus.runtime.topics_limits import TopicsLimits
+from veredus.runtime.topics_sockets import TopicsSockets
+
+BODY = bytes(256 << 10)
+COUNT = 120
+SYSTEM_COUNT = 48
+"""So many answers fit into what the system has for a connection, and into what may be unwritten."""
+LIMITS = TopicsLimits(send=SendLimits(link_size_max=512 << 10))
+
+
+class Listening(NamedTuple):
+    address: str
+    made: list[int]
+    close: Callable[[], None]
+
+
+@pytest.fixture
+def listening() -> Iterator[Listening]:
+    """Where each question is answered late with `BODY`; which answers were made, by their peers."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever, daemon=True)
+    thread.start()
+    made: list[int] = []
+
+    class Counted(LateAnswer):
+        @property
+        def data(self) -> bytes:
+            made.append(self.peer)
+            return super().data
+
+    def answer(asked: Asked | Answered) -> None:
+        assert isinstance(asked, Asked)
+        sockets.carry_out(Counted(asked.peer, Status("127.0.0.1:1", "OK", "s-1"), BODY))
+
+    async def listen() -> TopicsSockets:
+        return TopicsSockets(bind_tcp("127.0.0.1:0", "topics.listen"), 1 << 20, answer, limits=LIMITS)
+
+    async def end() -> None:
+        sockets.close()
+
+    def close() -> None:
+        asyncio.run_coroutine_threadsafe(end(), loop).result(10)
+
+    sockets = asyncio.run_coroutine_threadsafe(listen(), loop).result(10)
+    yield Listening(sockets.address, made, close)
+    close()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+
+
+def settled_count(made: list[int]) -> int:
+    """How many were made once no more are."""
+    count = -1
+    while count != len(made):
+        count = len(made)
+        time.sleep(0.3)
+    return count
+
+
+def read_all(peer: socket.socket) -> int:
+    """How many bytes come until nothing has for a while, or the other closes."""
+    size = 0
+    peer.settimeout(1.0)
+    try:
+        while octets := peer.recv(1 << 20):
+            size += len(octets)
+    except TimeoutError:
+        return size
+    return size
+
+
+def test_an_answer_is_made_only_when_the_peer_has_read_what_was_sent_before(listening: Listening) -> None:
+    with asking(listening.address, COUNT) as peer:
+        assert 0 < settled_count(listening.made) < SYSTEM_COUNT
+        assert read_all(peer) > COUNT * len(BODY)
+        assert len(listening.made) == COUNT
+
+
+def test_a_peer_that_reads_has_its_answers_beside_those_who_do_not(listening: Listening) -> None:
+    stuck = [asking(listening.address, COUNT) for _ in range(8)]
+    settled_count(listening.made)
+    with asking(listening.address, 3) as peer:
+        assert read_all(peer) > 3 * len(BODY)
+    assert len(listening.made) < 8 * SYSTEM_COUNT
+    for one in stuck:
+        one.close()
+
+
+def test_who_is_answered_as_the_socket_closes_gets_all_of_it(listening: Listening) -> None:
+    with asking(listening.address, COUNT) as peer:
+        settled_count(listening.made)
+        listening.close()
+        assert read_all(peer) > COUNT * len(BODY)
+
+
+def test_what_is_late_for_a_peer_that_has_gone_is_never_made(listening: Listening) -> None:
+    host, _, port = listening.address.rpartition(":")
+    with socket.create_connection((host, int(port))) as peer:
+        peer.sendall(OPENING + frame(0, b"question") * COUNT)
+        settled_count(listening.made)
+    count = settled_count(listening.made)
+    assert count < COUNT
+    with asking(listening.address, 1) as other:
+        assert read_all(other) > len(BODY)
+    assert len(listening.made) == count + 1
