@@ -280,15 +280,22 @@ class AsyncPublisher(PublishingEnd):
         try:
             if self._line[0] is not turn:
                 await turn
-            while True:
-                try:
-                    return put()
-                except Unavailable as error:
-                    await self._wait_room(error)
+            return await self._put_with_room(put)
         finally:
             self._line.remove(turn)
             if self._line and not self._line[0].done():
                 self._line[0].set_result(None)
+
+    async def _put_with_room(self, put: Callable[[], int]) -> int:
+        """Publish as soon as there is room."""
+        while True:
+            try:
+                return put()
+            except Unavailable as error:
+                if not self._is_waiting_allowed(error):
+                    raise
+            # Not while that is handled: whoever is cancelled here would read of it first.
+            await self._wait_room()
 
     async def publish_table(
         self,
@@ -305,20 +312,13 @@ class AsyncPublisher(PublishingEnd):
         self._check_loop()
         number = self.number
         for tabled, size in tables_of(table, key, body, event_time, attributes, self._intake.limits):
-            while True:
-                try:
-                    number = self._intake.put_columns(tabled, size)
-                    break
-                except Unavailable as error:
-                    await self._wait_room(error)
+            number = await self._put_with_room(partial(self._intake.put_columns, tabled, size))
         return number
 
     def _is_waiting_allowed(self, error: Unavailable) -> bool:
         return error.code == "outbox-full" and self._settings.on_full == "wait"
 
-    async def _wait_room(self, error: Unavailable) -> None:
-        if not self._is_waiting_allowed(error):
-            raise error
+    async def _wait_room(self) -> None:
         self._check_loop()
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_room_waiter(teller_of(room))
