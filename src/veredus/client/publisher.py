@@ -383,13 +383,13 @@ class AsyncPublisher(PublishingEnd):
         Where this is cancelled, it closes nothing: close it again. Warns where publications lie behind the last resume
         token.
         """
-        if not self._is_closed and not self._is_over():
-            await self._close(timeout_s)
+        if await self._close(timeout_s):
             self._tell_behind_token()
 
-    async def _close(self, timeout_s: float) -> None:
+    async def _close(self, timeout_s: float) -> bool:
+        """Flush and detach; whether there was something to close."""
         if self._is_closed or self._is_over():
-            return
+            return False
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
         self._is_closed = True
@@ -406,6 +406,7 @@ class AsyncPublisher(PublishingEnd):
             if self._is_closed:
                 self._bar()
                 self._leave_channel()
+        return True
 
     async def __aenter__(self) -> Self:
         return self
