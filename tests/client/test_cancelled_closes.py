@@ -154,6 +154,44 @@ def test_whoever_closes_it_again_waits_for_it_and_is_told(
     assert capfd.readouterr().err == ""
 
 
+@pytest.mark.parametrize("is_back", [True, False])
+def test_what_a_cancelled_block_has_opened_ends_behind_what_is_pending_on_it(
+    node: Embedded, stream: str, cutter: Cutter, patience: None, capfd: pytest.CaptureFixture[str], is_back: bool
+) -> None:
+    async def main() -> None:
+        far = await veredus.connect_async(cutter.address)
+        is_ready = asyncio.Event()
+
+        async def work() -> None:
+            async with far.publisher(stream, source="a") as publisher, far.subscribe(stream, subscriber="s") as given:
+                await publisher.wait(publisher.publish_nowait("k", b""))
+                batch = await given.next_batch()
+                assert batch is not None
+                cut_off(cutter)
+                await publisher.publish_many(["k"] * COUNT, [b""] * COUNT)
+                given.settle(batch)
+                is_ready.set()
+                await asyncio.sleep(60)
+
+        await cancel_at_each_await(work, is_ready)
+        if is_back:
+            come_back(cutter)
+            while True:
+                shown = await far.streams.show(stream)
+                floors = [one["floor"] for one in shown["subscription_list"]]
+                if (shown["head"], floors, shown["sessions"]) == (1 + COUNT, [1], 0):
+                    break
+                await asyncio.sleep(0.01)
+            await far.close()
+        else:
+            with pytest.raises(veredus.Unavailable, match=rf"{COUNT} publications \(.*; settlements \("):
+                await far.close()
+
+    with cutter:
+        asyncio.run(main())
+    assert capfd.readouterr().err == ""
+
+
 def test_a_node_in_this_process_stops_behind_all_that_it_is_sent(tmp_path: Path) -> None:
     async def main() -> None:
         is_ready = asyncio.Event()

@@ -414,13 +414,26 @@ class AsyncPublisher(PublishingEnd):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-            return
         try:
-            await self._close(ABORT_TIMEOUT_S)
+            await (self.close() if error is None else self._close(ABORT_TIMEOUT_S))
         except VeredusError as failure:
+            if error is None:
+                raise
             tell_with(error, failure)
+        except asyncio.CancelledError:
+            self._close_alone()
+            raise
+
+    def _close_alone(self) -> None:
+        """Detach as soon as all is in the stream: nobody waits for it, and nobody closes this once more."""
+        if self._intake.failure is None:
+            self._bar()
+            self._intake.close_run(b"")
+            self._channel.add_waiter(self.number, partial(self._channel.add_token_waiter, self._leave_soon))
+
+    def _leave_soon(self) -> None:
+        if self._intake.failure is None:  # else what is lost is named
+            asyncio.get_running_loop().call_soon(self._leave_channel)
 
 
 def teller_of(done: asyncio.Future[None]) -> Callable[[], None]:
