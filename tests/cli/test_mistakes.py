@@ -486,3 +486,23 @@ def test_a_node_that_cannot_start_leaves_nothing_in_a_directory_that_it_has_made
         run_veredus("serve", "--directory", tmp_path / "old", *listen)
     assert refused.code == Exit.UNAVAILABLE
     assert [found.name for found in tmp_path.iterdir()] == ["old"]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--tcp", "{taken}"), "or change listen.tcp (--tcp or VEREDUS_LISTEN_TCP) [port-in-use]"),
+        (("--tcp", "0.0.0.0:1"), "use listen.tls (--set or VEREDUS_LISTEN_TLS) with rules"),
+        (("--tcp", "x"), "veredus: flag --tcp: listen.tcp: 'x' is not an address"),
+        (("--directory", __file__), "name another directory (--directory or VEREDUS_NODE_DIRECTORY) [journal-dir"),
+        (("--set", "security.tokens=/nope"), "\ndefault: security.rules: no rule allows anything"),
+    ],
+)
+def test_an_error_of_a_setting_names_the_flag_and_the_variable_that_set_it(
+    run_veredus: Veredus, tmp_path: Path, given: tuple[str, ...], said: str
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as socket_:
+        taken = f"127.0.0.1:{socket_.getsockname()[1]}"
+        others = ("--directory", tmp_path / "new", "--set", "listen.zeromq=", "--set", "listen.metrics=")
+        refused = run_veredus("serve", *others, *(each.replace("{taken}", taken) for each in given))
+    assert said in refused.err

@@ -1,9 +1,12 @@
 """The same with asyncio: what waits is awaited."""
 
 import asyncio
+from collections.abc import Callable, Coroutine
 from itertools import count
 from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import veredus
@@ -126,6 +129,26 @@ async def test_with_a_full_outbox_publish_waits_and_publish_nowait_does_not(node
         receipt = await publisher.flush()
         assert receipt is not None
         assert receipt.sequence == publisher.number
+
+
+async def test_whoever_is_cancelled_while_he_waits_for_room_reads_of_his_own_calls_first(tmp_path: Path) -> None:
+    async with veredus.embedded_async(tmp_path) as node, veredus.connect_async(node.served.address) as far:
+        publisher = await far.publisher("s", source="a", outbox_size_max=2_000, batch_size=500)
+        await asyncio.to_thread(node.served.stop)
+        table = pa.table({"k": ["k"] * 100, "b": [b"x" * 300] * 100})
+
+        async def fill(put: Callable[[], Coroutine[Any, Any, int]]) -> None:
+            async with asyncio.timeout(0.1):
+                while True:
+                    await put()
+
+        for put in (lambda: publisher.publish("k", b"x" * 300), lambda: publisher.publish_table(table, "k", "b")):
+            with pytest.raises(TimeoutError) as timed_out:
+                await fill(put)
+            cancelled = timed_out.value.__cause__
+            assert isinstance(cancelled, asyncio.CancelledError)
+            assert cancelled.__context__ is None
+        await asyncio.to_thread(node.served.start)
 
 
 async def batch_sizes_of(node: Embedded, stream: str) -> list[int]:

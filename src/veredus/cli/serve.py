@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -59,7 +62,8 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
     given = click.get_current_context().get_parameter_source("output")
     if given is ParameterSource.COMMANDLINE and not check:
         raise click.UsageError("--output is for --check: a node that runs writes its log only")
-    configuration = read_configuration(settings, os.environ, flags_of(others, short), _node_faults)
+    with naming_ways():
+        configuration = read_configuration(settings, os.environ, flags_of(others, short), _node_faults)
     if check:
         write_rows(explained(configuration), output, ("setting", "value", "default", "unit", "from", "meaning"))
         return
@@ -69,7 +73,33 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
     log = configuration.settings.log
     set_up_logs(log.level, log.format)
     flags = flags_of(others, short)
-    run_node(configuration.settings, lambda: read_configuration(settings, os.environ, flags).settings)
+    with naming_ways():
+        run_node(configuration.settings, lambda: read_configuration(settings, os.environ, flags).settings)
+
+
+@contextmanager
+def naming_ways() -> Iterator[None]:
+    """Let an error say, behind each setting that is to be changed, the flag and the variable that set it."""
+    from veredus.kernel.errors import VeredusError
+
+    try:
+        yield
+    except VeredusError as error:
+        raise type(error)(error.code, _with_ways(error.message), **error.details) from None
+
+
+def _with_ways(message: str) -> str:
+    from veredus.node.settings import SETTINGS
+
+    flags = {path: f"--{name}" for name, path in _SHORT_FLAGS.items()}
+    for setting in SETTINGS:
+        path = re.escape(setting.path)
+        # What stands before a colon was given, and where is said; a default was not.
+        named = rf"(?<![\w./]){path}(?!\.?\w|: )|(?<=default: ){path}"
+        named += "|name another directory" * (setting.path == "node.directory")
+        ways = f" ({flags.get(setting.path, '--set')} or {setting.variable})"
+        message = re.sub(named, rf"\g<0>{ways}", message, count=1)
+    return message
 
 
 def say_ignored(configuration: Configuration) -> None:

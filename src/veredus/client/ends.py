@@ -224,17 +224,16 @@ class Publisher(PublishingEnd, Blocking):
         What a signal's handler raises meanwhile, as Ctrl-C does, closes nothing: close it again. Warns where
         publications lie behind the last resume token.
         """
-        if not self._is_closed():
-            self._close(timeout_s)
+        if self._close(timeout_s):
             self._tell_behind_token()
 
-    def _is_closed(self) -> bool:
-        return self._is_left or (self._is_over() and not self._leaving.is_begun)
-
-    def _close(self, timeout_s: float) -> None:
-        if not self._is_closed():
-            check_seconds("timeout_s", timeout_s)
-            self._leaving.leave(partial(self._flush_all, timeout_s), self._leave)
+    def _close(self, timeout_s: float) -> bool:
+        """Flush and detach; whether there was something to close."""
+        if self._is_left or (self._is_over() and not self._leaving.is_begun):
+            return False
+        check_seconds("timeout_s", timeout_s)
+        self._leaving.leave(partial(self._flush_all, timeout_s), self._leave)
+        return True
 
     def _flush_all(self, timeout_s: float) -> None:
         end_s = end_of(timeout_s)

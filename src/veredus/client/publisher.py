@@ -280,15 +280,22 @@ class AsyncPublisher(PublishingEnd):
         try:
             if self._line[0] is not turn:
                 await turn
-            while True:
-                try:
-                    return put()
-                except Unavailable as error:
-                    await self._wait_room(error)
+            return await self._put_with_room(put)
         finally:
             self._line.remove(turn)
             if self._line and not self._line[0].done():
                 self._line[0].set_result(None)
+
+    async def _put_with_room(self, put: Callable[[], int]) -> int:
+        """Publish as soon as there is room."""
+        while True:
+            try:
+                return put()
+            except Unavailable as error:
+                if not self._is_waiting_allowed(error):
+                    raise
+            # Not while that is handled: whoever is cancelled here would read of it first.
+            await self._wait_room()
 
     async def publish_table(
         self,
@@ -305,20 +312,13 @@ class AsyncPublisher(PublishingEnd):
         self._check_loop()
         number = self.number
         for tabled, size in tables_of(table, key, body, event_time, attributes, self._intake.limits):
-            while True:
-                try:
-                    number = self._intake.put_columns(tabled, size)
-                    break
-                except Unavailable as error:
-                    await self._wait_room(error)
+            number = await self._put_with_room(partial(self._intake.put_columns, tabled, size))
         return number
 
     def _is_waiting_allowed(self, error: Unavailable) -> bool:
         return error.code == "outbox-full" and self._settings.on_full == "wait"
 
-    async def _wait_room(self, error: Unavailable) -> None:
-        if not self._is_waiting_allowed(error):
-            raise error
+    async def _wait_room(self) -> None:
         self._check_loop()
         room: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._channel.add_room_waiter(teller_of(room))
@@ -383,13 +383,13 @@ class AsyncPublisher(PublishingEnd):
         Where this is cancelled, it closes nothing: close it again. Warns where publications lie behind the last resume
         token.
         """
-        if not self._is_closed and not self._is_over():
-            await self._close(timeout_s)
+        if await self._close(timeout_s):
             self._tell_behind_token()
 
-    async def _close(self, timeout_s: float) -> None:
+    async def _close(self, timeout_s: float) -> bool:
+        """Flush and detach; whether there was something to close."""
         if self._is_closed or self._is_over():
-            return
+            return False
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
         self._is_closed = True
@@ -406,6 +406,7 @@ class AsyncPublisher(PublishingEnd):
             if self._is_closed:
                 self._bar()
                 self._leave_channel()
+        return True
 
     async def __aenter__(self) -> Self:
         return self
@@ -413,13 +414,26 @@ class AsyncPublisher(PublishingEnd):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if error is None:
-            await self.close()
-            return
         try:
-            await self._close(ABORT_TIMEOUT_S)
+            await (self.close() if error is None else self._close(ABORT_TIMEOUT_S))
         except VeredusError as failure:
+            if error is None:
+                raise
             tell_with(error, failure)
+        except asyncio.CancelledError:
+            self._close_alone()
+            raise
+
+    def _close_alone(self) -> None:
+        """Detach as soon as all is in the stream: nobody waits for it, and nobody closes this once more."""
+        if self._intake.failure is None:
+            self._bar()
+            self._intake.close_run(b"")
+            self._channel.add_waiter(self.number, partial(self._channel.add_token_waiter, self._leave_soon))
+
+    def _leave_soon(self) -> None:
+        if self._intake.failure is None:  # else what is lost is named
+            asyncio.get_running_loop().call_soon(self._leave_channel)
 
 
 def teller_of(done: asyncio.Future[None]) -> Callable[[], None]:

@@ -253,3 +253,16 @@ class AsyncSubscription:
             if error is None:
                 raise
             tell_with(error, failure)
+        except asyncio.CancelledError:
+            self._close_alone()
+            raise
+
+    def _close_alone(self) -> None:
+        """Close as soon as all is settled: nobody waits for it, and nobody closes this once more."""
+        wait = self._feed.wait_of(None)
+        wait.tell = self._leave_soon
+        self.channel.add_settle_waiter(wait)
+
+    def _leave_soon(self) -> None:
+        if self.channel.failure is None:  # else what is lost is named
+            asyncio.get_running_loop().call_soon(self.channel.leave)
