@@ -82,3 +82,7 @@ class Seat:
     """When it asked for what it gets."""
     forgotten: tuple[bytes, ...] = ()
     """What it had last when it forgot that, since it may have been removed: it may come once more."""
+
+    def is_of_last(self, body: bytes) -> bool:
+        """Whether this was in the answer that it got last."""
+        return bool(self.got) and body in self.got and self.got[body][0] == self.got[next(reversed(self.got))][0]
