@@ -559,3 +559,21 @@ def test_whoever_holds_a_message_of_a_lost_server_gets_what_waits_here_by_naming
     first, _ = scene.get("-1")
     second, _ = scene.get(first)
     assert [int(one.partition("-")[2]) for one in (first, second)] == [1, 2]
+
+
+def test_what_waits_for_all_is_bounded_and_who_asks_nothing_is_let_go_and_gets_it_all_the_same(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("veredus.protocols.topics.getter.HELD_SIZE_MAX", 2_000)
+    scene = Scene()
+    clients = [f"client-{number}" for number in range(20)]
+    for client in clients:
+        scene.ask(Subscribe(client, "s"))
+    scene.publish(3)
+    held = [one.held_size for one in scene.gets.by_session.values()]
+    assert 0 < sum(held) <= 2_000
+    for client in clients:
+        end = scene.ask(Get(client, "s", "-1"))
+        assert end is not None
+        assert (end.status, sequence_of(end.message_id)) == ("OK", 1), "it is pushed again"
+        scene.gets.check()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple, TypeAlias
@@ -20,6 +21,8 @@ GAP_TOLD_MAX, GAP_TOLD_NS = 8, 1_000_000_000
 """So often, at so long intervals, whoever knows the page alone is told what it missed: it may have no word for that."""
 CREDIT_SIZE = 64 << 10
 """How many bytes of messages wait here for one client at most, and one frame more."""
+HELD_SIZE_MAX = 512 << 20
+"""When more waits for all clients together, those who ask nothing are let go: it is pushed again when they ask."""
 
 Question: TypeAlias = Subscribe | Unsubscribe | Get | GetMany
 
@@ -62,6 +65,8 @@ class Getter:
     """As the streams floor has it: it pushes while there is some."""
     credit_size: int = CREDIT_SIZE
     """How much of it there is when nothing waits."""
+    counted_size: int = 0
+    """What of `held_size` is in the sum of all."""
     has_caught_up: bool = False
     """Whether nothing lies behind what was pushed: then what comes is pushed at once."""
     lost: list[Lost] = field(default_factory=list)
@@ -72,6 +77,16 @@ class Getter:
     """Whether it is told what it missed until it names that: its wishes have numbers, which are not on the page."""
     gap_told: tuple[str, int, int] = ("", 0, 0)
     """What it missed and was told last, how often it was told, and when last (monotonic nanoseconds)."""
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """What tells it from others."""
+        return self.topic, self.client, self.principal
+
+    @property
+    def held_size(self) -> int:
+        """How many bytes wait here for it, with the frames in which they came."""
+        return 0 if self.grant is None else max(0, self.credit_size - self.credit - self.freed_size)
 
     @property
     def asker(self) -> int:
@@ -101,3 +116,32 @@ class Getter:
     def next_sequence(self) -> int:
         """Everything below it is done with."""
         return self.messages[0].sequence if self.messages else self.position
+
+
+class Held:
+    """Owns the sum of what waits for all clients."""
+
+    def __init__(self) -> None:
+        """Nothing waits."""
+        self.size = 0
+        self._getters: dict[tuple[str, str, str], Getter] = {}
+
+    @property
+    def is_too_much(self) -> bool:
+        """Whether more waits than may."""
+        return self.size > HELD_SIZE_MAX
+
+    @property
+    def getters(self) -> Iterable[Getter]:
+        """For whom something waits; for whom that has changed last stands last."""
+        return self._getters.values()
+
+    def count(self, getter: Getter) -> None:
+        """What waits for this one may have changed."""
+        size = getter.held_size
+        if size != getter.counted_size:
+            self.size += size - getter.counted_size
+            getter.counted_size = size
+            self._getters.pop(getter.key, None)
+            if size:
+                self._getters[getter.key] = getter

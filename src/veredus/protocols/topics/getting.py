@@ -17,12 +17,13 @@ Invariants
     (1) Each question is answered exactly once.
     (2) What waits to be handed out lies in the order in which it was pushed; everything before it is done with.
     (3) One question of a client's is worked on at a time.
+    (4) What waits for all is summed; above `HELD_SIZE_MAX` it waits for those alone who ask.
 Source: seed 000, sections 2.1 to 2.3, 3.1.1 to 3.1.3 and 4; docs/decisions/0012.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple, TypeAlias
 
@@ -34,7 +35,7 @@ from veredus.streams.lives import Lives
 from veredus.streams.lost import but_for
 from veredus.streams.ranges import is_in, joined, without
 
-from .getter import CREDIT_SIZE, Asking, Getter, Question
+from .getter import CREDIT_SIZE, Asking, Getter, Held, Question
 from .ids import SUBSCRIPTION, gap_id, is_of_page, read_id, shown_of, unknown_id
 from .losing import named_in
 from .many import COUNT_MAX, LENGTH_SIZE, SEQUENCE_SIZE, Many
@@ -85,6 +86,7 @@ class Gets:
         self._answer_size_max = answer_size_max
         """Of many messages together; a single one may be larger."""
         self._wide_count = 0
+        self._held = Held()
         self._getters: dict[tuple[str, str, str], Getter] = {}
         """By topic, client and principal; who asked last stands last."""
         self.by_session: dict[int, Getter] = {}
@@ -106,6 +108,7 @@ class Gets:
         getter.asked.append(Asking(peer, question))
         if len(getter.asked) == 1:
             self._go_through(getter)
+        self._count(getter)
         return effects
 
     def handle(self, event: Answer, now: Now) -> Sequence[Effect]:
@@ -136,6 +139,7 @@ class Gets:
                     self._refused(getter, event)
                 case x.Fence(_, _, message):
                     self._end(getter, StatusWord.SERVER_UNAVAILABLE, f"{message}: retry")
+            self._count(getter)
         return effects
 
     def forget(self, topic: str) -> list[int]:
@@ -152,6 +156,7 @@ class Gets:
             sequences = [message.sequence for message in getter.messages]
             assert all(sequence < getter.position for sequence in sequences), "(2)"
             assert len(dict.fromkeys(sequences)) == len(sequences), "(2)"
+        assert self._held.size == sum(getter.held_size for getter in self._getters.values()), "(4)"
 
     # ── questions ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -280,17 +285,28 @@ class Gets:
 
     def _forget(self, getter: Getter) -> None:
         self.by_session.pop(getter.session, None)
-        key = (getter.topic, getter.client, getter.principal)
-        if self._getters.pop(key, None) is not None and getter.credit_size > CREDIT_SIZE:
+        if self._getters.pop(getter.key, None) is not None and getter.credit_size > CREDIT_SIZE:
             self._wide_count -= 1
+        getter.grant = None
+        self._count(getter)
+
+    def _count(self, getter: Getter) -> None:
+        self._held.count(getter)
+        while self._held.is_too_much and self._let_go_idle(self._held.getters):
+            pass
 
     def _make_room(self) -> None:
         """Let go whoever asked the longest ago and waits for nothing."""
         if len(self._getters) >= self._getters_max:
-            idle = next((getter for getter in self._getters.values() if not getter.asked), None)
-            if idle is not None:
-                self._forget(idle)
-                self._effects.append(x.SessionClosed(idle.session))
+            self._let_go_idle(self._getters.values())
+
+    def _let_go_idle(self, getters: Iterable[Getter]) -> bool:
+        """Let go the first that waits for nothing; whether there was one."""
+        idle = next((getter for getter in getters if not getter.asked), None)
+        if idle is not None:
+            self._forget(idle)
+            self._effects.append(x.SessionClosed(idle.session))
+        return idle is not None
 
     # ── messages ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
