@@ -22,6 +22,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import (
+    AnswersAwaited,
     DrainRequested,
     FrameRefused,
     FramesReceived,
@@ -45,6 +46,7 @@ class Echo:
     frame_size_max = 1000
     frame_size_hint = ""
     is_attached = False
+    is_awaiting = False
     is_greeting = False
 
     def __init__(self, link: int) -> None:
@@ -147,6 +149,38 @@ def test_frames_beyond_one_turns_work_wait_for_the_next_turn_and_keep_their_orde
         turns += 1
     assert turns >= 2
     assert heard == said
+
+
+def test_a_link_whose_dialect_waits_for_an_answer_is_told_no_frame_until_it_has_it() -> None:
+    peer = Peer()
+    peer.say(OPENING)
+    peer.echo.is_awaiting = True
+    effects = peer.engine.handle(Received(1, message(b"one") + message(b"two")), at(0))
+    assert effects[-1] == AnswersAwaited(1)
+    assert len(peer.echo.told) == 1
+    peer.echo.is_awaiting = False
+    assert peer.engine.handle("an answer of the streams floor", at(0))[-1] == TurnWanted(1)
+    peer.heard = b""
+    peer.tell(TurnGiven(1))
+    assert peer.heard == message(b"one") + message(b"two")
+
+
+@pytest.mark.parametrize("ends", ["by a fault", "replaced"])
+def test_a_link_that_ends_while_it_waits_for_an_answer_wants_a_turn_behind_which_it_may_be_closed(ends: str) -> None:
+    identities = Identities()
+    peer = Peer(identities)
+    peer.say(greeting() + ready(identity=b"me"))
+    peer.echo.is_awaiting = True
+    peer.tell(Received(1, message(b"one")))
+    peer.wants_turn = False
+    if ends == "replaced":
+        other = Peer(identities, 2)
+        effects = [*other.engine.handle(Received(2, greeting() + ready(identity=b"me") + message(b"here")), at(0))]
+    else:
+        effects = [*peer.engine.handle(DrainRequested(1), at(0))]
+        peer.echo.is_awaiting = False
+        effects += peer.engine.handle("the end of it", at(0))
+    assert TurnWanted(1) in effects
 
 
 def test_what_comes_behind_a_farewell_is_heard_by_nobody() -> None:

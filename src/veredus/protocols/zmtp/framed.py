@@ -27,6 +27,7 @@ from veredus.kernel.events import DeadlineReached, LinkClosed, LinkDrained, Link
 from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import (
+    AnswersAwaited,
     DrainRequested,
     FrameRefused,
     FramesLeft,
@@ -70,6 +71,11 @@ class Dialect(Protocol):
         """Whether it may yet have a last word to say."""
         ...
 
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether it takes no frame before it has had an answer."""
+        ...
+
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """Take one fact about the link, or one order of the streams floor for a session of it."""
         ...
@@ -111,7 +117,7 @@ class FramedLink:
     """The only dialect whose commands are frames."""
     __slots__ = (
         "_cost_ns", "_dialect", "_effects", "_failing", "_failing_until_ns", "_identities", "_identity", "_is_asking",
-        "_is_closing", "_is_over", "_left", "_opened", "_principal", "_wire", "link",
+        "_is_awaiting", "_is_closing", "_is_over", "_left", "_opened", "_principal", "_wire", "link",
     )  # fmt: skip
 
     def __init__(self, link: int, wire: ZmtpLink, dialect: Dialect, identities: Identities) -> None:
@@ -127,6 +133,8 @@ class FramedLink:
         self._is_closing = False
         self._is_over = False
         self._is_asking = False
+        self._is_awaiting = False
+        """Whether the node was told that what comes waits for an answer."""
         self._failing = ""
         """Why the link is closed once the dialect has had its last word."""
         self._failing_until_ns = 0
@@ -138,18 +146,27 @@ class FramedLink:
 
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """Take one fact about the link, or one order of the streams floor for a session of it."""
+        if type(event) is TurnGiven:
+            self._is_awaiting = False
         if not self._is_over:
             self._take(event, now)
         if self._failing and (not self._dialect.is_attached or now.monotonic_ns >= self._failing_until_ns):
             self._close(self._failing)
         self._flush()
-        if self._cost_ns:
-            self._effects.append(WorkDone(self.link, self._cost_ns))
-            if self._cost_ns >= QUANTUM_NS and not self._is_closing:
-                self._effects.append(TurnWanted(self.link))
-            self._cost_ns = 0
+        self._want_turn()
         effects, self._effects = self._effects, []
         return effects
+
+    def _want_turn(self) -> None:
+        """Say what was done, and when what waits is to be gone on with."""
+        if self._cost_ns:
+            self._effects.append(WorkDone(self.link, self._cost_ns))
+        was_awaiting, self._is_awaiting = self._is_awaiting, self._dialect.is_awaiting and not self._is_closing
+        if self._is_awaiting and not was_awaiting:
+            self._effects.append(AnswersAwaited(self.link))
+        elif not self._is_awaiting and (was_awaiting or (self._cost_ns >= QUANTUM_NS and not self._is_closing)):
+            self._effects.append(TurnWanted(self.link))
+        self._cost_ns = 0
 
     def deadline(self) -> int | None:
         """When the handshake or a sign of life is late, and what the dialect waits for."""
@@ -209,7 +226,7 @@ class FramedLink:
 
     def _read(self, now: Now) -> None:
         connection = self._wire.connection
-        while not self._is_closing and self._cost_ns < QUANTUM_NS:
+        while not self._is_closing and not self._dialect.is_awaiting and self._cost_ns < QUANTUM_NS:
             if self._left:
                 said, self._left = self._left, ()
                 self._tell(FramesReceived(self.link, said), now)
@@ -267,8 +284,10 @@ class FramedLink:
         self._tell(LinkClosed(self.link, "replaced"), now)
         self._become_over()
         self._wire.take_outgoing()
+        self._effects.append(CloseLink(self.link, "replaced"))
+        self._want_turn()
         effects, self._effects = self._effects, []
-        return [*effects, CloseLink(self.link, "replaced")]
+        return effects
 
     def _end_if_faulty(self, now: Now) -> None:
         fault = self._wire.fault
