@@ -442,6 +442,27 @@ def test_over_zeromq_who_does_not_attach_is_told_so_once_and_takes_no_more_than_
     assert place.receive(1, frames.PING) == b""
 
 
+@pytest.mark.parametrize("bad", [b"\xaa\xa5\x01", frames.encode_attach("zz")[:-1], frames.encode_attach("zz") + b"!"])
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_frame_that_is_no_whole_attach_takes_nothing_from_those_before_it(bad: bytes, is_answered: bool) -> None:
+    place = Place()
+    place.open(1, "zeromq")
+    if is_answered:
+        place.tell(Received(1, frames.encode_attach("s")))
+    place.hold_journal()
+    if not is_answered:
+        place.tell(Received(1, frames.encode_attach("s")))
+    for said in (frames.encode_publish(b"k", b"1"), frames.PING, bad, frames.PING):
+        place.tell(Received(1, said))
+    place.release_journal()
+    *answers, invalid = CommandParser(100).feed(place.take(1))
+    assert answers == [frames.AttachOk(), frames.PingOk()]
+    assert isinstance(invalid, frames.Invalid)
+    assert invalid.reason.split(b":")[0] in (b"truncated", b"bad-frame")
+    assert place.receive(1, bad) == b""
+    assert place.receive(1, frames.encode_attach("s")) == frames.ATTACH_OK
+
+
 def test_a_socket_that_attaches_no_more_after_its_life_is_forgotten() -> None:
     place = Place()
     peer = Peer(place, door="zeromq")
