@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from tests.laws import kit
-from tests.protocols.zmtp.by_hand import OPENING, START, frame, message
+from tests.protocols.zmtp.by_hand import OPENING, START, frame, greeting, message, ready
 from veredus.delivery.batch import BatchHeader
 from veredus.kernel.effects import CloseLink, Send
 from veredus.kernel.events import LinkOpened, Received
@@ -33,11 +33,11 @@ def publish(body: bytes) -> bytes:
     return message(frames.encode_publish(b"k", body))
 
 
-def link(principal: str = "local") -> FramedLink:
+def link(principal: str = "local", identities: Identities | None = None, number: int = LINK) -> FramedLink:
     connection = Connection({b"NULL": Null(Local(b"ROUTER"), is_server=True)}, Bounds(1000), is_server=True)
     wire = ZmtpLink(connection, Timing(LIMITS.greeting_timeout_ns, 10**10, 3 * 10**10))
-    engine = FramedLink(LINK, wire, NodeLink(LINK, LIMITS), Identities())
-    engine.handle(LinkOpened(LINK, "zeromq", "peer", principal), START)
+    engine = FramedLink(number, wire, NodeLink(number, LIMITS), identities or Identities())
+    engine.handle(LinkOpened(number, "zeromq", "peer", principal), START)
     return engine
 
 
@@ -157,6 +157,23 @@ def test_attaching_again_and_again_is_work_and_has_an_end_for_who_is_nobody() ->
     told = b"".join(bytes(buffer) for effect in effects if isinstance(effect, Send) for buffer in effect.buffers)
     assert told.count(b"unauthenticated:_") == ATTACHES_MAX
     assert told.count(b"too-large:_") == 1
+
+
+def test_who_attaches_by_another_connection_ends_the_former_attachment_which_is_told_why() -> None:
+    identities = Identities()
+    former, latter = (link("local", identities, number) for number in (1, 2))
+    former.handle(Received(1, greeting() + ready(identity=b"me") + ATTACH), START)
+    former.handle(GRANTED, START)
+    assert not any(
+        isinstance(e, CloseLink)
+        for e in latter.handle(Received(2, greeting() + ready(identity=b"me") + message(frames.PING)), START)
+    )
+    effects = latter.handle(Received(2, ATTACH), START)
+    told = b"".join(bytes(b) for e in effects if isinstance(e, Send) and e.link == 1 for b in e.buffers)
+    assert b"replaced:_another_connection_with_the_same_ZeroMQ_identity_sent_an_ATTACH" in told
+    assert CloseLink(1, "replaced") in effects
+    assert x.SessionClosed(GRANTED.session) in effects
+    assert any(isinstance(effect, x.SourceAttachRequested) for effect in effects)
 
 
 def test_who_was_let_in_may_attach_as_often_as_it_likes() -> None:

@@ -8,8 +8,9 @@ have one greeting's time. A frame is the dialect's whatever message it was a par
 are the delimiters of REQ sockets, and passed over. What breaks the rules of ZMTP is told the dialect as `FrameRefused`,
 so that it can say why: the link is closed when the dialect has had its last word, or has had a greeting's time for it.
 
-A peer that comes with the routing identity of another link, as the same principal, replaces it: the other is over, and
-nothing that was to be sent by it is sent by this one.
+A peer that attaches with the routing identity of another link, as the same principal, replaces it: the other is told
+so, and over, and nothing that was to be sent by it is sent by this one. To connect is not enough: a socket that was
+replaced connects again by itself, and two of one identity would displace each other for ever, unheard.
 Source: RFC 37 of ZeroMQ; RFC 28, "The ROUTER Socket Type"; docs/internals/DESIGN.md, "Dialects".
 """
 
@@ -43,6 +44,7 @@ from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
 
 from .link import ZmtpLink
 
+_REPLACED = "another connection with the same ZeroMQ identity sent an ATTACH: each socket needs an identity of its own"
 FRAME_NS = 1_500
 OCTET_NS = 10
 """What a frame costs, and each octet of it, in nanoseconds; measured, roughly."""
@@ -86,7 +88,7 @@ class Dialect(Protocol):
 
 
 class Identities:
-    """Owns who has which routing identity at one listener: for each principal, the link that had it last."""
+    """Owns who has which routing identity at one listener: for each principal, the link that attached with it last."""
 
     def __init__(self) -> None:
         """Nobody has any."""
@@ -116,8 +118,8 @@ class FramedLink:
     protocol: ClassVar[str] = "zeps/1"
     """The only dialect whose commands are frames."""
     __slots__ = (
-        "_cost_ns", "_dialect", "_effects", "_failing", "_failing_until_ns", "_identities", "_identity", "_is_asking",
-        "_is_awaiting", "_is_closing", "_is_over", "_left", "_opened", "_principal", "_wire", "link",
+        "_cost_ns", "_dialect", "_effects", "_failing", "_failing_until_ns", "_has_claimed", "_identities", "_identity",
+        "_is_asking", "_is_awaiting", "_is_closing", "_is_over", "_left", "_opened", "_principal", "_wire", "link",
     )  # fmt: skip
 
     def __init__(self, link: int, wire: ZmtpLink, dialect: Dialect, identities: Identities) -> None:
@@ -127,6 +129,8 @@ class FramedLink:
         self._dialect = dialect
         self._identities = identities
         self._identity = b""
+        self._has_claimed = False
+        """Whether it has attached, with its identity."""
         self._principal = ""
         self._opened: tuple[LinkOpened, Now] | None = None
         """What the dialect is to be told once the handshake is done."""
@@ -150,6 +154,8 @@ class FramedLink:
             self._is_awaiting = False
         if not self._is_over:
             self._take(event, now)
+        if self._identity and not self._has_claimed and self._dialect.is_attached:
+            self._claim(now)
         if self._failing and (not self._dialect.is_attached or now.monotonic_ns >= self._failing_until_ns):
             self._close(self._failing)
         self._flush()
@@ -273,18 +279,21 @@ class FramedLink:
         self._opened = None
         self._principal = self._principal or event.principal
         self._identity = self._wire.connection.remote.identity
-        if self._identity:
-            previous = self._identities.claim(self._principal, self._identity, self)
-            if previous is not None:
-                self._effects += previous.replace(now)
         self._tell(structs.replace(event, principal=self._principal), opened)
 
+    def _claim(self, now: Now) -> None:
+        self._has_claimed = True
+        previous = self._identities.claim(self._principal, self._identity, self)
+        if previous is not None:
+            self._effects += previous.replace(now)
+
     def replace(self, now: Now) -> Sequence[object]:
-        """The peer has come again by another link: this one is over."""
+        """The peer has attached by another link: this one is over."""
+        self._effects.append(Note("warning", "identity-taken-over", {"link": self.link, "reason": _REPLACED}))
+        self._tell(DrainRequested(self.link, _REPLACED, "replaced"), now)
+        self._close("replaced")
         self._tell(LinkClosed(self.link, "replaced"), now)
         self._become_over()
-        self._wire.take_outgoing()
-        self._effects.append(CloseLink(self.link, "replaced"))
         self._want_turn()
         effects, self._effects = self._effects, []
         return effects
