@@ -379,6 +379,18 @@ def test_a_new_attach_is_answered_behind_the_word_that_the_former_publications_c
     assert rest == [frames.AttachOk(), frames.PingOk()]
 
 
+def test_a_new_attachment_on_a_link_that_takes_no_more_is_delivered_nothing_until_it_does() -> None:
+    place = filled(3)
+    peer = Peer(place, 1, door="zeromq")
+    place.tell(LinkCongested(1, 100))
+    peer.say(frames.encode_attach("s"), frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH))
+    assert peer.delivered == []
+    place.tell(LinkDrained(1))
+    assert len(peer.delivered) == 3
+    peer.say(frames.encode_attach("s"), frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH))
+    assert len(peer.delivered) == 6
+
+
 def test_what_comes_behind_a_detach_is_invalid_whether_its_answer_was_read_or_not() -> None:
     behind = [frames.encode_publish(b"k", b"behind"), frames.PING]
     for is_pipelined in (True, False):

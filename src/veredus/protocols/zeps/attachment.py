@@ -26,7 +26,7 @@ from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
-from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
 from veredus.protocols.links import (
@@ -78,8 +78,9 @@ class NodeLink:
 
     is_timed_by_answers: ClassVar[bool] = True
     __slots__ = (
-        "_attached_count", "_channel", "_deadlines", "_effects", "_heard_size", "_is_attaching_again", "_is_framed",
-        "_is_refused", "_late_ns", "_limits", "_octets", "_phase", "_principal", "_unread", "dialect", "link",
+        "_attached_count", "_channel", "_congestion", "_deadlines", "_effects", "_heard_size", "_is_attaching_again",
+        "_is_framed", "_is_refused", "_late_ns", "_limits", "_octets", "_phase", "_principal", "_unread", "dialect",
+        "link",
     )  # fmt: skip
 
     def __init__(self, link: int, limits: LinkLimits) -> None:
@@ -101,6 +102,8 @@ class NodeLink:
         """Whether INVALID was the last word over ZeroMQ: nothing but an ATTACH is heard then."""
         self._channel = 0
         """The last channel that a former life of the link has used; 0 for one whose principal is not known."""
+        self._congestion: LinkCongested | None = None
+        """That the link takes no more for now: the next life has to know it too."""
         self._late_ns = 0
         self._deadlines: Deadlines[str] = Deadlines()
         self._effects: list[object] = []
@@ -111,6 +114,8 @@ class NodeLink:
             return self._take_frames(event.frames, now)
         if self._is_framed and type(event) is Received:
             return self._take_frames((event.data,), now)
+        if type(event) in (LinkCongested, LinkDrained):
+            self._congestion = event if isinstance(event, LinkCongested) else None
         if self.dialect is not None:
             if isinstance(self.dialect, Version1) and not self._is_framed and type(event) in (Received, TurnGiven):
                 return self._work(event, now)
@@ -338,6 +343,8 @@ class NodeLink:
     def _become_version1(self, stream: bytes, now: Now) -> None:
         dialect = Version1(self.link, self._principal, stream, self._is_framed, self._limits, self._channel)
         self._effects += dialect.begin(now)
+        if self._congestion is not None:
+            dialect.handle(self._congestion, now)
         self.dialect = dialect
 
     def _become_version2(self, now: Now) -> None:
