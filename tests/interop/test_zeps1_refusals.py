@@ -121,15 +121,6 @@ def wait_closed(client: Client) -> None:
         client.hear()
 
 
-def wait_closed_behind_deliveries(client: Client) -> None:
-    try:
-        while client.hear().command == Client.DELIVER:
-            pass
-    except ConnectionError:
-        return
-    raise AssertionError("something else was said")
-
-
 @pytest.mark.parametrize("size", [OVER, FAR_OVER])
 @pytest.mark.parametrize("is_all_sent", [False, True])
 def test_a_publication_over_the_limit_is_told_why_behind_what_came_before_it(
@@ -228,7 +219,9 @@ def test_delivery_begins_at_a_time_a_period_ago_or_live(serving: Serving, door: 
     writer.close()
 
 
-def test_an_identity_that_attaches_again_hears_nothing_of_its_former_life(serving: Serving) -> None:
+def test_an_identity_that_attaches_by_another_connection_ends_the_former_attachment_which_is_told_so(
+    serving: Serving,
+) -> None:
     stream = "identity"
     writer = attached(serving, "zeromq", stream)
     for _ in range(200):
@@ -243,7 +236,13 @@ def test_an_identity_that_attaches_again_hears_nothing_of_its_former_life(servin
     latter = attached(serving, "zeromq", stream, b"me")
     latter.ping()
     assert latter.hear() == Said(Client.PING_OK)
-    wait_closed_behind_deliveries(former)
+    said = former.hear()
+    while said.command == Client.DELIVER:
+        said = former.hear()
+    assert said.command == Client.INVALID
+    assert said.fields[0].startswith(b"replaced:_another_connection")  # type: ignore[union-attr]
+    with pytest.raises(ConnectionError):
+        former.hear()
     former.close()
     latter.close()
 

@@ -136,6 +136,11 @@ def zeps1_again() -> kit.AnyEngine:
     return told(zeps1_walking("zeromq"), Received(LINK, frames.encode_attach("s")))
 
 
+def zeps1_again_and_owed() -> kit.AnyEngine:
+    said = (frames.encode_publish(b"k", b""), frames.PING, frames.encode_attach("s"))
+    return told(zeps1_open("zeromq"), *(Received(LINK, frame) for frame in said))
+
+
 def feeding() -> kit.AnyEngine:
     feed = Multicaster(LINK, "s", 1_400, 10**9)
     return told(feed, LinkOpened(LINK, "multicast", "s"), x.GrantSubscription(SOURCE, 1, ME, 1, 0, 1, 1, 0))
@@ -166,6 +171,7 @@ NODE_PHASES = {
     "1 asking": zeps1_asking,
     "1 attaching": zeps1_attaching,
     "1 open": zeps1_open,
+    "1 at zeromq that attaches again": zeps1_again_and_owed,
     "1 at zeromq": lambda: zeps1_open("zeromq"),
     "1 subscribed": zeps1_subscribed,
     "1 walking": zeps1_walking,

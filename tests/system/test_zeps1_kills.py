@@ -52,6 +52,27 @@ def test_what_was_published_before_a_ping_that_was_answered_survives_a_kill(serv
     reader.close()
 
 
+@pytest.mark.parametrize("stream", ["orders", "other"])
+def test_what_was_published_before_another_attach_on_the_same_socket_survives_a_kill_behind_its_ping_ok(
+    served: ServedNode, stream: str
+) -> None:
+    client = attached(served, "zeromq")
+    for number in range(1, COUNT + 1):
+        client.publish(b"k", b"%d" % number + bytes(2000))
+    client.attach(stream)
+    client.ping()
+    assert [client.hear() for _ in range(2)] == [Said(Client.ATTACH_OK), Said(Client.PING_OK)]
+    served.kill()
+    client.close()
+    served.start().close()
+    reader = attached(served, "tcp")
+    reader.subscribe(b"", 0)
+    assert reader.hear() == Said(Client.SUBSCRIBE_OK)
+    reader.credit(1 << 40)
+    assert [reader.hear().fields[0] for _ in range(COUNT)] == list(range(1, COUNT + 1))
+    reader.close()
+
+
 def test_a_client_over_zeromq_hears_after_a_restart_that_its_stream_is_not_open(served: ServedNode) -> None:
     client = attached(served, "zeromq")
     client.publish(b"k", b"1")

@@ -19,7 +19,7 @@ from veredus.journal import exchange as j
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
-from veredus.protocols.links import SESSION_BITS, TurnGiven, TurnWanted, WorkDone
+from veredus.protocols.links import SESSION_BITS, FramesLeft, FramesReceived, TurnGiven, TurnWanted, WorkDone
 from veredus.protocols.zeps.attachment import NodeLink
 from veredus.protocols.zeps.client import ClientLink, ClientSettings
 from veredus.protocols.zeps.client_exchange import OpenRequested, TellOpened
@@ -64,6 +64,8 @@ class Place:
         )
         self.monotonic_ns = START_NS
         self.links: dict[int, NodeLink] = {}
+        self.left: dict[int, list[Any]] = {}
+        """Frames that a link has not taken yet."""
         self.sent: dict[int, list[bytes]] = {}
         self.closed: dict[int, str] = {}
         self.notes: list[Note] = []
@@ -163,15 +165,32 @@ class Place:
                 self._queue.append(TurnGiven(thing.link))
             case WorkDone():
                 self.work_ns += thing.cost_ns
+            case Received(link, data) if link in self.left:
+                self.left[link].append(data)
             case LinkOpened() | Received() | LinkClosed():
-                self._queue.extend(self.links[thing.link].handle(thing, self.now))
+                self._tell_link(thing.link, thing)
             case _ if _is_for_streams(thing):
                 self.down.append(thing)
                 self._queue.extend(self.streams.handle(thing, self.now))
             case _ if hasattr(thing, "session"):
-                self._queue.extend(self.links[thing.session >> SESSION_BITS].handle(thing, self.now))
+                self._tell_link(thing.session >> SESSION_BITS, thing)
             case _:
-                self._queue.extend(self.links[thing.link].handle(thing, self.now))
+                self._tell_link(thing.link, thing)
+
+    def _tell_link(self, link: int, thing: object) -> None:
+        engine = self.links[link]
+        effects = [*engine.handle(thing, self.now)]
+        self._keep_left(link, effects)
+        while link in self.left and not engine.is_awaiting:
+            effects += engine.handle(FramesReceived(link, self.left.pop(link)), self.now)
+            self._keep_left(link, effects)
+        self._queue.extend(effects)
+
+    def _keep_left(self, link: int, effects: list[object]) -> None:
+        last = effects[-1] if effects else None
+        if isinstance(last, FramesLeft):
+            self.left[link] = list(last.frames)
+            effects.pop()
 
     def _append(self, asked: j.AppendRequested) -> None:
         for entry in asked.entries:

@@ -235,7 +235,7 @@ def test_without_an_attach_ok_an_attachment_has_published_nothing_when_its_link_
     assert [records for records in place.journal.values() if records] == []
 
 
-def test_each_attach_of_an_identity_has_one_answer_and_behind_invalid_nothing_was_published() -> None:
+def test_each_attach_of_a_socket_has_one_answer_and_what_is_between_two_counts() -> None:
     place = Place()
     place.open(1, "zeromq")
     place.hold_journal()
@@ -244,13 +244,11 @@ def test_each_attach_of_an_identity_has_one_answer_and_behind_invalid_nothing_wa
         for command in (frames.encode_attach("s"), frames.encode_publish(b"k", body), frames.PING):
             said += place.receive(1, command)
     place.release_journal()
-    invalid, *answers = CommandParser(100).feed(said + place.take(1))
-    assert isinstance(invalid, frames.Invalid)
-    assert invalid.reason.startswith(b"unexpected:_ATTACH_came_again_before_ATTACH-OK")
-    assert answers == [frames.AttachOk(), frames.PingOk()]
+    answers = CommandParser(100).feed(said + place.take(1))
+    assert answers == [frames.AttachOk(), frames.PingOk()] * 2
     peer = Peer(place, 2)
     peer.say(frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH))
-    assert [command.body for command in peer.heard if isinstance(command, frames.Deliver)] == [b"latter"]
+    assert [c.body for c in peer.heard if isinstance(c, frames.Deliver)] == [b"former", b"latter"]
 
 
 def test_more_than_a_greeting_before_attach_ok_gets_invalid() -> None:
@@ -329,7 +327,7 @@ def test_a_frame_that_the_transport_does_not_take_gets_invalid_behind_what_came_
 # ── a new attach of an identity ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_new_attach_of_an_identity_replaces_the_former_life() -> None:
+def test_a_new_attach_on_a_socket_ends_the_former_attachment() -> None:
     place = filled(3)
     peer = Peer(place, 1, door="zeromq")
     peer.say(frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH))
@@ -337,13 +335,78 @@ def test_a_new_attach_of_an_identity_replaces_the_former_life() -> None:
     place.hold_journal()
     peer.publish(("k", "of the former life"))
     before = len(peer.heard)
-    assert peer.say(frames.PING, frames.encode_attach("s")) == [frames.AttachOk()]
+    assert peer.say(frames.PING, frames.encode_attach("s")) == []
     place.release_journal()
     Peer(place, 2).publish(("k", "5"))
     peer.listen()
-    assert peer.heard[before + 1 :] == [], "neither what the former life wanted nor what it was owed"
+    assert peer.heard[before:] == [frames.PingOk(), frames.AttachOk()], "nothing that the former life wanted"
     peer.say(frames.encode_subscribe(b"", 4), frames.encode_credit(MUCH))
     assert peer.delivered[3:] == [(5, b"k")]
+
+
+@pytest.mark.parametrize("stream", ["s", "other"])
+@pytest.mark.parametrize(
+    ("between", "said"),
+    [([], []), ([frames.PING] * 2, [frames.PingOk()] * 2), ([frames.DETACH], [frames.DetachOk()]),
+     ([frames.PING, frames.DETACH], [frames.PingOk(), frames.DetachOk()]),
+     ([frames.encode_subscribe(b"", 0)], [frames.SubscribeOk()])],
+)  # fmt: skip
+def test_a_new_attach_is_answered_behind_all_that_the_former_attachment_is_owed(
+    stream: str, between: list[bytes], said: list[frames.Command]
+) -> None:
+    place = Place()
+    peer = Peer(place, door="zeromq")
+    place.hold_journal()
+    peer.publish(("k", "1"))
+    assert peer.say(*between, frames.encode_attach(stream), frames.PING) == []
+    place.release_journal()
+    peer.listen()
+    assert peer.heard[1:] == [*said, frames.AttachOk(), frames.PingOk()]
+
+
+def test_a_new_attach_is_answered_behind_the_word_that_the_former_publications_could_not_be_stored() -> None:
+    place = Place()
+    peer = Peer(place, door="zeromq")
+    place.hold_journal()
+    peer.publish(("k", "1"))
+    peer.say(frames.PING, frames.encode_attach("other"), frames.PING)
+    place.tell(x.RefuseBatch(session_of(1, 1), 1, "disk-full", "the disk is full", 0))
+    place.release_journal()
+    peer.listen()
+    invalid, *rest = peer.heard[1:]
+    assert isinstance(invalid, frames.Invalid)
+    assert invalid.reason == b"disk-full:_the_disk_is_full"
+    assert rest == [frames.AttachOk(), frames.PingOk()]
+
+
+def test_a_new_attachment_on_a_link_that_takes_no_more_is_delivered_nothing_until_it_does() -> None:
+    place = filled(3)
+    peer = Peer(place, 1, door="zeromq")
+    place.tell(LinkCongested(1, 100))
+    peer.say(frames.encode_attach("s"), frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH))
+    assert peer.delivered == []
+    place.tell(LinkDrained(1))
+    assert len(peer.delivered) == 3
+    peer.say(frames.encode_attach("s"), frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH))
+    assert len(peer.delivered) == 6
+
+
+def test_what_comes_behind_a_detach_is_invalid_whether_its_answer_was_read_or_not() -> None:
+    behind = [frames.encode_publish(b"k", b"behind"), frames.PING]
+    for is_pipelined in (True, False):
+        place = Place()
+        peer = Peer(place, door="zeromq")
+        place.hold_journal()
+        peer.publish(("k", "1"))
+        peer.say(frames.DETACH, *behind * is_pipelined)
+        place.release_journal()
+        peer.say(*behind * (not is_pipelined))
+        detached, invalid = peer.heard[1:]
+        assert detached == frames.DetachOk()
+        assert isinstance(invalid, frames.Invalid)
+        assert invalid.reason == b"unexpected:_the_first_command_must_be_ATTACH"
+        assert peer.say(frames.encode_attach("s"), frames.PING) == [frames.AttachOk(), frames.PingOk()]
+        assert place.closed == {}
 
 
 def test_a_new_attach_that_is_bad_ends_the_former_life_and_may_be_followed_by_a_good_one() -> None:
@@ -389,6 +452,27 @@ def test_over_zeromq_who_does_not_attach_is_told_so_once_and_takes_no_more_than_
     assert said[1].reason == b"too-large:_attach_before_sending_more"
     assert place.closed == {1: "invalid"}
     assert place.receive(1, frames.PING) == b""
+
+
+@pytest.mark.parametrize("bad", [b"\xaa\xa5\x01", frames.encode_attach("zz")[:-1], frames.encode_attach("zz") + b"!"])
+@pytest.mark.parametrize("is_answered", [True, False])
+def test_a_frame_that_is_no_whole_attach_takes_nothing_from_those_before_it(bad: bytes, is_answered: bool) -> None:
+    place = Place()
+    place.open(1, "zeromq")
+    if is_answered:
+        place.tell(Received(1, frames.encode_attach("s")))
+    place.hold_journal()
+    if not is_answered:
+        place.tell(Received(1, frames.encode_attach("s")))
+    for said in (frames.encode_publish(b"k", b"1"), frames.PING, bad, frames.PING):
+        place.tell(Received(1, said))
+    place.release_journal()
+    *answers, invalid = CommandParser(100).feed(place.take(1))
+    assert answers == [frames.AttachOk(), frames.PingOk()]
+    assert isinstance(invalid, frames.Invalid)
+    assert invalid.reason.split(b":")[0] in (b"truncated", b"bad-frame")
+    assert place.receive(1, bad) == b""
+    assert place.receive(1, frames.encode_attach("s")) == frames.ATTACH_OK
 
 
 def test_a_socket_that_attaches_no_more_after_its_life_is_forgotten() -> None:

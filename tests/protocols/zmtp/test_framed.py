@@ -17,11 +17,12 @@ from tests.protocols.zmtp.by_hand import (
     message,
     ready,
 )
-from veredus.kernel.effects import CloseLink, Send
+from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import (
+    AnswersAwaited,
     DrainRequested,
     FrameRefused,
     FramesReceived,
@@ -45,6 +46,7 @@ class Echo:
     frame_size_max = 1000
     frame_size_hint = ""
     is_attached = False
+    is_awaiting = False
     is_greeting = False
 
     def __init__(self, link: int) -> None:
@@ -56,6 +58,7 @@ class Echo:
         if isinstance(event, FramesReceived):
             return self._take_all(event, now)
         if isinstance(event, Received):
+            self.is_attached = self.is_attached or bytes(event.data) == b"attach"
             if bytes(event.data) == b"bye":
                 return [Send(self.link, (b"farewell",)), CloseLink(self.link, "asked")]
             return [Send(self.link, (event.data,))]
@@ -147,6 +150,38 @@ def test_frames_beyond_one_turns_work_wait_for_the_next_turn_and_keep_their_orde
         turns += 1
     assert turns >= 2
     assert heard == said
+
+
+def test_a_link_whose_dialect_waits_for_an_answer_is_told_no_frame_until_it_has_it() -> None:
+    peer = Peer()
+    peer.say(OPENING)
+    peer.echo.is_awaiting = True
+    effects = peer.engine.handle(Received(1, message(b"one") + message(b"two")), at(0))
+    assert effects[-1] == AnswersAwaited(1)
+    assert len(peer.echo.told) == 1
+    peer.echo.is_awaiting = False
+    assert peer.engine.handle("an answer of the streams floor", at(0))[-1] == TurnWanted(1)
+    peer.heard = b""
+    peer.tell(TurnGiven(1))
+    assert peer.heard == message(b"one") + message(b"two")
+
+
+@pytest.mark.parametrize("ends", ["by a fault", "replaced"])
+def test_a_link_that_ends_while_it_waits_for_an_answer_wants_a_turn_behind_which_it_may_be_closed(ends: str) -> None:
+    identities = Identities()
+    peer = Peer(identities)
+    peer.say(greeting() + ready(identity=b"me") + message(b"attach"))
+    peer.echo.is_awaiting = True
+    peer.tell(Received(1, message(b"one")))
+    peer.wants_turn = False
+    if ends == "replaced":
+        other = Peer(identities, 2)
+        effects = [*other.engine.handle(Received(2, greeting() + ready(identity=b"me") + message(b"attach")), at(0))]
+    else:
+        effects = [*peer.engine.handle(DrainRequested(1), at(0))]
+        peer.echo.is_awaiting = False
+        effects += peer.engine.handle("the end of it", at(0))
+    assert TurnWanted(1) in effects
 
 
 def test_what_comes_behind_a_farewell_is_heard_by_nobody() -> None:
@@ -264,19 +299,26 @@ def test_for_how_long_the_node_comes_late_is_not_the_peers_silence() -> None:
     assert [order.reason for order in peer.closed] == ["silent"]
 
 
-def test_a_new_link_with_the_identity_of_another_replaces_it() -> None:
+def test_a_new_link_with_the_identity_of_another_replaces_it_when_it_attaches() -> None:
     identities = Identities()
     former, latter = Peer(identities, 1), Peer(identities, 2)
-    former.say(greeting() + ready(identity=b"me"))
-    latter.heard = b""
-    effects = latter.engine.handle(Received(2, greeting() + ready(identity=b"me")), at(0))
+    former.say(greeting() + ready(identity=b"me") + message(b"attach"))
+    latter.say(greeting() + ready(identity=b"me") + message(b"not yet"))
+    assert former.say(message(b"here I am")) == message(b"here I am"), "to connect is not enough"
+    effects = latter.engine.handle(Received(2, message(b"attach")), at(0))
     assert [effect for effect in effects if isinstance(effect, CloseLink)] == [CloseLink(1, "replaced")]
-    assert former.echo.told[-1] == LinkClosed(1, "replaced")
+    assert [(note.level, note.event) for note in effects if isinstance(note, Note)] == [
+        ("warning", "identity-taken-over")
+    ]
+    drained, closed = former.echo.told[-2:]
+    assert isinstance(drained, DrainRequested)
+    assert drained.code == "replaced"
+    assert closed == LinkClosed(1, "replaced")
     assert former.say(message(b"from my former life")) == b""
     assert latter.say(message(b"here I am")) == message(b"here I am")
     former.tell(LinkClosed(1, "closed"))
     third = Peer(identities, 3)
-    third.say(greeting() + ready(identity=b"me"))
+    third.say(greeting() + ready(identity=b"me") + message(b"attach"))
     assert latter.echo.told[-1] == LinkClosed(2, "replaced"), "what the former link left behind is the latter's"
 
 
@@ -284,7 +326,7 @@ def test_nobody_replaces_a_link_of_another_principal_or_without_an_identity() ->
     identities = Identities()
     peers = [Peer(identities, 1, "alice"), Peer(identities, 2, "bob"), Peer(identities, 3), Peer(identities, 4)]
     for peer in peers[:2]:
-        peer.say(greeting() + ready(identity=b"me"))
+        peer.say(greeting() + ready(identity=b"me") + message(b"attach"))
     for peer in peers[2:]:
         peer.say(OPENING)
     assert [peer.say(message(b"here")) for peer in peers] == [message(b"here")] * 4

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from tests.laws import kit
-from tests.protocols.zmtp.by_hand import OPENING, START, frame, message
+from tests.protocols.zmtp.by_hand import OPENING, START, frame, greeting, message, ready
 from veredus.delivery.batch import BatchHeader
 from veredus.kernel.effects import CloseLink, Send
 from veredus.kernel.events import LinkOpened, Received
@@ -13,7 +15,7 @@ from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import TurnGiven, TurnWanted, WorkDone, session_of
 from veredus.protocols.zeps import frames
 from veredus.protocols.zeps.attachment import ATTACHES_MAX, NodeLink
-from veredus.protocols.zeps.orders import LinkLimits
+from veredus.protocols.zeps.orders import AskPrincipal, LinkLimits, PrincipalKnown
 from veredus.protocols.zeps.version1 import COMMAND_NS
 from veredus.protocols.zmtp.connection import Bounds, Connection
 from veredus.protocols.zmtp.framed import FramedLink, Identities
@@ -31,11 +33,11 @@ def publish(body: bytes) -> bytes:
     return message(frames.encode_publish(b"k", body))
 
 
-def link(principal: str = "local") -> FramedLink:
+def link(principal: str = "local", identities: Identities | None = None, number: int = LINK) -> FramedLink:
     connection = Connection({b"NULL": Null(Local(b"ROUTER"), is_server=True)}, Bounds(1000), is_server=True)
     wire = ZmtpLink(connection, Timing(LIMITS.greeting_timeout_ns, 10**10, 3 * 10**10))
-    engine = FramedLink(LINK, wire, NodeLink(LINK, LIMITS), Identities())
-    engine.handle(LinkOpened(LINK, "zeromq", "peer", principal), START)
+    engine = FramedLink(number, wire, NodeLink(number, LIMITS), identities or Identities())
+    engine.handle(LinkOpened(number, "zeromq", "peer", principal), START)
     return engine
 
 
@@ -144,22 +146,42 @@ def test_before_the_stream_is_open_a_message_has_the_size_of_a_greeting_at_most(
 def test_attaching_again_and_again_is_work_and_has_an_end_for_who_is_nobody() -> None:
     engine = link("")
     effects: list[object] = []
-    said: object = Received(LINK, OPENING + ATTACH * 1000)
-    while not any(isinstance(effect, CloseLink) for effect in effects):
-        turn = engine.handle(said, START)
+    turn = [*engine.handle(Received(LINK, OPENING + ATTACH * 1000), START)]
+    while not any(isinstance(effect, CloseLink) for effect in turn):
         worked_ns = sum(effect.cost_ns for effect in turn if isinstance(effect, WorkDone))
         assert worked_ns < 2 * QUANTUM_NS
         effects += turn
-        said = TurnGiven(LINK)
+        is_asking = any(isinstance(effect, AskPrincipal) for effect in turn)
+        turn = [*engine.handle(PrincipalKnown(LINK, None, "unknown") if is_asking else TurnGiven(LINK), START)]
+    effects += turn
     told = b"".join(bytes(buffer) for effect in effects if isinstance(effect, Send) for buffer in effect.buffers)
-    assert told.count(b"unexpected:_ATTACH_came_again") == ATTACHES_MAX
+    assert told.count(b"unauthenticated:_") == ATTACHES_MAX
+    assert told.count(b"too-large:_") == 1
+
+
+def test_who_attaches_by_another_connection_ends_the_former_attachment_which_is_told_why() -> None:
+    identities = Identities()
+    former, latter = (link("local", identities, number) for number in (1, 2))
+    former.handle(Received(1, greeting() + ready(identity=b"me") + ATTACH), START)
+    former.handle(GRANTED, START)
+    assert not any(
+        isinstance(e, CloseLink)
+        for e in latter.handle(Received(2, greeting() + ready(identity=b"me") + message(frames.PING)), START)
+    )
+    effects = latter.handle(Received(2, ATTACH), START)
+    told = b"".join(bytes(b) for e in effects if isinstance(e, Send) and e.link == 1 for b in e.buffers)
+    assert b"replaced:_another_connection_with_the_same_ZeroMQ_identity_sent_an_ATTACH" in told
+    assert CloseLink(1, "replaced") in effects
+    assert x.SessionClosed(GRANTED.session) in effects
+    assert any(isinstance(effect, x.SourceAttachRequested) for effect in effects)
 
 
 def test_who_was_let_in_may_attach_as_often_as_it_likes() -> None:
     engine = attached()
     for _ in range(3 * ATTACHES_MAX):
-        effects = engine.handle(Received(LINK, ATTACH), START)
-        assert any(isinstance(effect, x.SourceAttachRequested) for effect in effects)
+        effects = kit.effects_of(engine, [Received(LINK, ATTACH), TurnGiven(LINK)])
+        (asked,) = [effect for effect in effects if isinstance(effect, x.SourceAttachRequested)]
+        engine.handle(replace(GRANTED, session=asked.session), START)
 
 
 @pytest.mark.parametrize("first", [b"junk", b""])

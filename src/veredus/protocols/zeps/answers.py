@@ -75,6 +75,10 @@ class Answers:
         else:
             self._waiting.append(Answer(command, self._number_offered, ends=ends))
 
+    def end(self, why: str) -> None:
+        """After everything so far the attachment is over, and nothing is said of that."""
+        self._waiting.append(Answer(b"", self._number_offered, times=0, ends=why))
+
     def owe_subscription(self) -> None:
         """Say SUBSCRIBE-OK after everything so far, once it is granted."""
         self._subscription_count += 1

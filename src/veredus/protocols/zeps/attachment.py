@@ -4,8 +4,9 @@
                                    ├─────── ATTACH, version 2, answered ATTACH-OK ──► Version2
                                    └─────── anything else: INVALID; too late, gone ──► CLOSED
 
-Over ZeroMQ a link is an identity, which may come back after a fall without a word: an ATTACH ends the former life of
-the link, and nothing that was said by it or for it is heard of in the next. PING and DETACH are answered only where a
+Over ZeroMQ a link may have one life after the other: an ATTACH ends the former one, which has its last word first. So
+answers keep the order of the commands, and what the next life confirms is all that came before. What comes behind an
+ATTACH, or behind a DETACH, waits meanwhile, and the link is not read from. PING and DETACH are answered only where a
 stream is open: a client whose stream the node does not know (any more) must not hear that all is well. What was on its
 way when INVALID was said is passed over until the next ATTACH: an INVALID for each would be taken for the answer to
 that ATTACH.
@@ -25,7 +26,7 @@ from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
-from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
+from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
 from veredus.protocols.links import (
@@ -45,7 +46,7 @@ from . import frames, native
 from .compiling import compiling_cost_of
 from .holding import TOO_EARLY
 from .orders import LinkLimits
-from .version1 import Phase, Version1
+from .version1 import DETACHED, Phase, Version1
 from .version2 import Version2
 
 FRAMED_DOOR = "zeromq"
@@ -64,7 +65,6 @@ FRAMES_AT_ONCE_MAX = 200
 """So many frames that are no run of PUBLISH are taken in one turn."""
 ATTACHES_MAX = 16
 """So often a link may attach, until it is known who it is."""
-_NOT_ATTACHED = "unexpected: ATTACH came again before ATTACH-OK: nothing that came before it was published"
 
 
 class _Phase(Symbol):
@@ -78,8 +78,9 @@ class NodeLink:
 
     is_timed_by_answers: ClassVar[bool] = True
     __slots__ = (
-        "_attached_count", "_channel", "_deadlines", "_effects", "_heard_size", "_is_framed", "_is_refused", "_late_ns",
-        "_limits", "_octets", "_phase", "_principal", "_unread", "dialect", "link",
+        "_attached_count", "_channel", "_congestion", "_deadlines", "_effects", "_heard_size", "_is_attaching_again",
+        "_is_framed", "_is_refused", "_late_ns", "_limits", "_octets", "_phase", "_principal", "_unread", "dialect",
+        "link",
     )  # fmt: skip
 
     def __init__(self, link: int, limits: LinkLimits) -> None:
@@ -95,10 +96,14 @@ class NodeLink:
         self._heard_size = 0
         self._attached_count = 0
         """How often it has attached since it was known last who it is."""
+        self._is_attaching_again = False
+        """Whether an ATTACH waits for the last word of the life before it."""
         self._is_refused = False
         """Whether INVALID was the last word over ZeroMQ: nothing but an ATTACH is heard then."""
         self._channel = 0
         """The last channel that a former life of the link has used; 0 for one whose principal is not known."""
+        self._congestion: LinkCongested | None = None
+        """That the link takes no more for now: the next life has to know it too."""
         self._late_ns = 0
         self._deadlines: Deadlines[str] = Deadlines()
         self._effects: list[object] = []
@@ -108,12 +113,9 @@ class NodeLink:
         if type(event) is FramesReceived:
             return self._take_frames(event.frames, now)
         if self._is_framed and type(event) is Received:
-            if frames.is_attach(event.data):
-                self._end_life(now)
-                self._is_refused = False
-            elif self._is_refused:
-                self._pass_over(event.data)
-                return self._take_effects()
+            return self._take_frames((event.data,), now)
+        if type(event) in (LinkCongested, LinkDrained):
+            self._congestion = event if isinstance(event, LinkCongested) else None
         if self.dialect is not None:
             if isinstance(self.dialect, Version1) and not self._is_framed and type(event) in (Received, TurnGiven):
                 return self._work(event, now)
@@ -169,7 +171,7 @@ class NodeLink:
         effects: list[object] = []
         at = single_count = 0
         while at < len(said):
-            if single_count == FRAMES_AT_ONCE_MAX:
+            if self.is_awaiting or single_count == FRAMES_AT_ONCE_MAX:
                 effects.append(FramesLeft(said[at:]))
                 break
             life = self.dialect
@@ -180,9 +182,22 @@ class NodeLink:
                 effects += self._judge_life(life.handle(run, now), now)
                 at = end
             else:
-                effects += self.handle(Received(self.link, said[at]), now)
-                at, single_count = at + 1, single_count + 1
+                effects += self._take_frame(said[at], now)
+                at, single_count = at + (not self._is_attaching_again), single_count + 1
         return effects
+
+    def _take_frame(self, frame: Octets, now: Now) -> Sequence[object]:
+        is_attach, had_life = frames.is_attach(frame), self.dialect is not None
+        if self.dialect is not None:
+            self._effects += self._judge_life(self.dialect.handle(Received(self.link, frame), now), now)
+        self._is_attaching_again = is_attach and self.dialect is not None
+        if self.dialect is None and (is_attach or not had_life):
+            self._is_refused = self._is_refused and not is_attach
+            if self._is_refused:
+                self._pass_over(frame)
+            elif self._phase is _Phase.LISTENING:
+                self._listen(frame, now)
+        return self._take_effects()
 
     def _judge_life(self, effects: Sequence[object], now: Now) -> Sequence[object]:
         if self._is_framed and isinstance(self.dialect, Version1) and self.dialect.phase is Phase.CLOSED:
@@ -207,6 +222,14 @@ class NodeLink:
             return self.dialect.unread_size
         of_commands = 0 if self.dialect is None or not self.dialect.has_more else self.dialect.parser.waiting_size
         return self._unread.size + of_commands
+
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether no frame is taken before the present life has had its last word."""
+        if not self._is_framed or not isinstance(self.dialect, Version1):
+            return False
+        phase = self.dialect.phase
+        return phase is Phase.LEAVING or (self._is_attaching_again and phase is not Phase.CLOSED)
 
     @property
     def is_attached(self) -> bool:
@@ -240,26 +263,19 @@ class NodeLink:
         self._late_ns = (event.accepted_ns or now.monotonic_ns) + self._limits.greeting_timeout_ns
         self._deadlines.set("greeting", self._late_ns)
 
-    def _end_life(self, now: Now) -> None:
-        """The peer attaches again: what its former life had opened is closed. Each ATTACH has one answer."""
-        if isinstance(self.dialect, Version1):
-            if not self.dialect.is_answered:
-                self._send(frames.encode_invalid(_NOT_ATTACHED))
-            self._effects += self.dialect.handle(LinkClosed(self.link, "attached again"), now)
-            self._listen_again(self.dialect.channel, now)
-
     def _outlive(self, effects: Sequence[object], now: Now) -> Sequence[object]:
         """The life is over. Its socket may attach again, unless the node stops or hears nothing from it."""
         assert isinstance(self.dialect, Version1)
         ends = [effect.reason for effect in effects if isinstance(effect, CloseLink)]
         if not ends or ends[0] == _FINAL:
             return effects
-        self._is_refused = ends[0] != "detached"
+        self._is_refused = ends[0] not in DETACHED
         self._listen_again(self.dialect.channel, now)
         return [effect for effect in effects if not isinstance(effect, CloseLink)]
 
     def _listen_again(self, channel: int, now: Now) -> None:
         self.dialect = None
+        self._is_attaching_again = False
         self._channel = channel
         if channel:
             self._heard_size = self._attached_count = 0
@@ -327,6 +343,8 @@ class NodeLink:
     def _become_version1(self, stream: bytes, now: Now) -> None:
         dialect = Version1(self.link, self._principal, stream, self._is_framed, self._limits, self._channel)
         self._effects += dialect.begin(now)
+        if self._congestion is not None:
+            dialect.handle(self._congestion, now)
         self.dialect = dialect
 
     def _become_version2(self, now: Now) -> None:

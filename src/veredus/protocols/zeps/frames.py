@@ -308,8 +308,12 @@ def publish_run(said: Sequence[Octets], start: int, size_max: int) -> tuple[Publ
 
 
 def is_attach(frame: Octets) -> bool:
-    """Whether a whole frame is an ATTACH, or begins like one."""
-    return bytes(frame[:HEAD_SIZE]) == _ATTACH_HEAD
+    """Whether a frame is a whole ATTACH, and nothing else."""
+    octets = bytes(frame) if bytes(frame[:HEAD_SIZE]) == _ATTACH_HEAD else b""
+    try:
+        return bool(octets) and _attach(octets, HEAD_SIZE)[1] == len(octets)
+    except _Short:
+        return False
 
 
 def first_command(octets: bytes, start: int = 0) -> tuple[Command, int] | None:

@@ -6,7 +6,8 @@
 ASKING     The node is finding out who the peer is. What the peer already says is held, up to the greeting's size.
 ATTACHING  The stream is being opened to publish to. Who may not publish can subscribe, and hears of it at a PUBLISH.
 OPEN       Commands are obeyed.
-LEAVING    The last word is owed, DETACH-OK or INVALID: it says that each good command before it has taken effect.
+LEAVING    The last word is owed, DETACH-OK or INVALID: it says that each good command before it has taken effect. Over
+           ZeroMQ an ATTACH ends the attachment too: then ATTACH-OK says it, which is the last word of another one.
 CLOSED     Nothing more is said or heard.
 
 Answers are given in the order of the commands (`Answers`): PING-OK and DETACH-OK confirm each PUBLISH in front of them.
@@ -64,6 +65,8 @@ class Phase(Symbol):
 
 
 _HOLDING = (Phase.ASKING, Phase.ATTACHING)
+DETACHED = ("detached", "attached again")
+"""Why an attachment is over that its client has ended."""
 COMMANDS_AT_ONCE_MAX = 400
 COMMAND_NS = 5_000
 """What a command costs beside its octets, in nanoseconds, and how many are obeyed in one turn; measured, roughly."""
@@ -339,7 +342,14 @@ class Version1:
 
     def _detach(self, command: frames.Detach, now: Now) -> None:
         self._become_leaving()
-        self._answers.owe(frames.DETACH_OK, "detached")
+        self._answers.owe(frames.DETACH_OK, DETACHED[0])
+        self._answer()
+
+    def _attach_again(self, command: frames.Attach, now: Now) -> None:
+        if not self._is_framed:
+            raise PeerFault("unexpected", "ATTACH is not allowed here")
+        self._become_leaving()
+        self._answers.end(DETACHED[1])
         self._answer()
 
     # ── subscribe ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -412,5 +422,6 @@ _COMMANDS: dict[type, _Handler] = {
     frames.Subscribe: Version1._subscribe,
     frames.Credit: lambda link, command, _: link._delivering.give_credit(command.credit),
     frames.Detach: Version1._detach,
+    frames.Attach: Version1._attach_again,
 }
 """What is obeyed where the stream is open; of a PING-OK it is enough that it was heard."""

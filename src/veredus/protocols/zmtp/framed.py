@@ -8,8 +8,9 @@ have one greeting's time. A frame is the dialect's whatever message it was a par
 are the delimiters of REQ sockets, and passed over. What breaks the rules of ZMTP is told the dialect as `FrameRefused`,
 so that it can say why: the link is closed when the dialect has had its last word, or has had a greeting's time for it.
 
-A peer that comes with the routing identity of another link, as the same principal, replaces it: the other is over, and
-nothing that was to be sent by it is sent by this one.
+A peer that attaches with the routing identity of another link, as the same principal, replaces it: the other is told
+so, and over, and nothing that was to be sent by it is sent by this one. To connect is not enough: a socket that was
+replaced connects again by itself, and two of one identity would displace each other for ever, unheard.
 Source: RFC 37 of ZeroMQ; RFC 28, "The ROUTER Socket Type"; docs/internals/DESIGN.md, "Dialects".
 """
 
@@ -27,6 +28,7 @@ from veredus.kernel.events import DeadlineReached, LinkClosed, LinkDrained, Link
 from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import (
+    AnswersAwaited,
     DrainRequested,
     FrameRefused,
     FramesLeft,
@@ -42,6 +44,7 @@ from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
 
 from .link import ZmtpLink
 
+_REPLACED = "another connection with the same ZeroMQ identity sent an ATTACH: each socket needs an identity of its own"
 FRAME_NS = 1_500
 OCTET_NS = 10
 """What a frame costs, and each octet of it, in nanoseconds; measured, roughly."""
@@ -70,6 +73,11 @@ class Dialect(Protocol):
         """Whether it may yet have a last word to say."""
         ...
 
+    @property
+    def is_awaiting(self) -> bool:
+        """Whether it takes no frame before it has had an answer."""
+        ...
+
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """Take one fact about the link, or one order of the streams floor for a session of it."""
         ...
@@ -80,7 +88,7 @@ class Dialect(Protocol):
 
 
 class Identities:
-    """Owns who has which routing identity at one listener: for each principal, the link that had it last."""
+    """Owns who has which routing identity at one listener: for each principal, the link that attached with it last."""
 
     def __init__(self) -> None:
         """Nobody has any."""
@@ -110,8 +118,8 @@ class FramedLink:
     protocol: ClassVar[str] = "zeps/1"
     """The only dialect whose commands are frames."""
     __slots__ = (
-        "_cost_ns", "_dialect", "_effects", "_failing", "_failing_until_ns", "_identities", "_identity", "_is_asking",
-        "_is_closing", "_is_over", "_left", "_opened", "_principal", "_wire", "link",
+        "_cost_ns", "_dialect", "_effects", "_failing", "_failing_until_ns", "_has_claimed", "_identities", "_identity",
+        "_is_asking", "_is_awaiting", "_is_closing", "_is_over", "_left", "_opened", "_principal", "_wire", "link",
     )  # fmt: skip
 
     def __init__(self, link: int, wire: ZmtpLink, dialect: Dialect, identities: Identities) -> None:
@@ -121,12 +129,16 @@ class FramedLink:
         self._dialect = dialect
         self._identities = identities
         self._identity = b""
+        self._has_claimed = False
+        """Whether it has attached, with its identity."""
         self._principal = ""
         self._opened: tuple[LinkOpened, Now] | None = None
         """What the dialect is to be told once the handshake is done."""
         self._is_closing = False
         self._is_over = False
         self._is_asking = False
+        self._is_awaiting = False
+        """Whether the node was told that what comes waits for an answer."""
         self._failing = ""
         """Why the link is closed once the dialect has had its last word."""
         self._failing_until_ns = 0
@@ -138,18 +150,29 @@ class FramedLink:
 
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """Take one fact about the link, or one order of the streams floor for a session of it."""
+        if type(event) is TurnGiven:
+            self._is_awaiting = False
         if not self._is_over:
             self._take(event, now)
+        if self._identity and not self._has_claimed and self._dialect.is_attached:
+            self._claim(now)
         if self._failing and (not self._dialect.is_attached or now.monotonic_ns >= self._failing_until_ns):
             self._close(self._failing)
         self._flush()
-        if self._cost_ns:
-            self._effects.append(WorkDone(self.link, self._cost_ns))
-            if self._cost_ns >= QUANTUM_NS and not self._is_closing:
-                self._effects.append(TurnWanted(self.link))
-            self._cost_ns = 0
+        self._want_turn()
         effects, self._effects = self._effects, []
         return effects
+
+    def _want_turn(self) -> None:
+        """Say what was done, and when what waits is to be gone on with."""
+        if self._cost_ns:
+            self._effects.append(WorkDone(self.link, self._cost_ns))
+        was_awaiting, self._is_awaiting = self._is_awaiting, self._dialect.is_awaiting and not self._is_closing
+        if self._is_awaiting and not was_awaiting:
+            self._effects.append(AnswersAwaited(self.link))
+        elif not self._is_awaiting and (was_awaiting or (self._cost_ns >= QUANTUM_NS and not self._is_closing)):
+            self._effects.append(TurnWanted(self.link))
+        self._cost_ns = 0
 
     def deadline(self) -> int | None:
         """When the handshake or a sign of life is late, and what the dialect waits for."""
@@ -209,7 +232,7 @@ class FramedLink:
 
     def _read(self, now: Now) -> None:
         connection = self._wire.connection
-        while not self._is_closing and self._cost_ns < QUANTUM_NS:
+        while not self._is_closing and not self._dialect.is_awaiting and self._cost_ns < QUANTUM_NS:
             if self._left:
                 said, self._left = self._left, ()
                 self._tell(FramesReceived(self.link, said), now)
@@ -256,19 +279,24 @@ class FramedLink:
         self._opened = None
         self._principal = self._principal or event.principal
         self._identity = self._wire.connection.remote.identity
-        if self._identity:
-            previous = self._identities.claim(self._principal, self._identity, self)
-            if previous is not None:
-                self._effects += previous.replace(now)
         self._tell(structs.replace(event, principal=self._principal), opened)
 
+    def _claim(self, now: Now) -> None:
+        self._has_claimed = True
+        previous = self._identities.claim(self._principal, self._identity, self)
+        if previous is not None:
+            self._effects += previous.replace(now)
+
     def replace(self, now: Now) -> Sequence[object]:
-        """The peer has come again by another link: this one is over."""
+        """The peer has attached by another link: this one is over."""
+        self._effects.append(Note("warning", "identity-taken-over", {"link": self.link, "reason": _REPLACED}))
+        self._tell(DrainRequested(self.link, _REPLACED, "replaced"), now)
+        self._close("replaced")
         self._tell(LinkClosed(self.link, "replaced"), now)
         self._become_over()
-        self._wire.take_outgoing()
+        self._want_turn()
         effects, self._effects = self._effects, []
-        return [*effects, CloseLink(self.link, "replaced")]
+        return effects
 
     def _end_if_faulty(self, now: Now) -> None:
         fault = self._wire.fault
