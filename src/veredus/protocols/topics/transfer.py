@@ -336,8 +336,11 @@ class Row(NamedTuple):
         """What is known of its client once this was put: the last counter, and the digest of what was put with it."""
         attributes = self.attributes or {}
         last, digest = attributes.get(PUT_LAST), attributes.get(PUT_DIGEST)
-        if isinstance(last, int) and isinstance(digest, bytes) and last >= self.counter:
-            return self.client, last, digest
+        if isinstance(last, int) and last >= self.counter:
+            if isinstance(digest, bytes):
+                return self.client, last, digest
+            if last > self.counter:
+                return self.client, last, b""
         return self.client, self.counter, self.digest
 
 
