@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RAW, LINES, PREFIXED = "raw", "lines", "prefixed"
 FORMATS = (RAW, LINES, PREFIXED)
-_IN_DOUBT = ("no-proxy", "server-unavailable", "server-failed")
+_IN_DOUBT = ("no-proxy", "server-unavailable", "server-failed", "bad-answer")
 """With these it is not known whether a message was put."""
 _AT_ONCE_MAX = 1_000
 _NO_PROXY_S = 0.5
