@@ -76,6 +76,24 @@ REFUSALS: dict[str, tuple[Any, str, str]] = {
         "REFUSED",
         f"{SERVER} is asked to give prices to itself: name another server",
     ),
+    "give-to-nobody": (
+        Merge(PROXY, TOPIC, "127.0.0.1:0"),
+        "REFUSED",
+        (
+            f"{SERVER} is asked to give prices to nobody: '127.0.0.1:0' is not an address at which others reach"
+            " anybody: write host:port with the name or address of a host and a port from 1 to 65535"
+        ),
+    ),
+    "give-to-no-address": (
+        Merge(PROXY, TOPIC, "127.0.0.1:-1"),
+        "REFUSED",
+        f"{SERVER} is asked to give prices to nobody: '127.0.0.1:-1': '-1' is not a port from 0 to 65535",
+    ),
+    "a-life-of-one-byte": (
+        begin(incarnation=b"g"),
+        "BAD_MESSAGE",
+        "the extension of a TRANSFER does not decode: Expected `bytes` of length >= 16 - at `$.incarnation`",
+    ),
     "give-to-a-higher-id": (
         Merge(PROXY, TOPIC, HIGHER),
         "REFUSED",

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from veredus.kernel.addresses import check_reached
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
 from veredus.streams import exchange as x
@@ -86,6 +87,11 @@ class Merging:
     def merge(self, peer: int, message: Merge, now: Now) -> None:
         """A proxy asks to give a topic away; it is told at once that this is under way, or why the last try failed."""
         topic, keeper, own = message.topic, message.other, self._desk.server_id
+        try:
+            check_reached(keeper)
+        except ValueError as error:
+            self._refuse(peer, f"{own} is asked to give {topic} to nobody: {error}")
+            return
         if keeper == own:
             self._refuse(peer, f"{own} is asked to give {topic} to itself: name another server")
         elif keeper > own:
