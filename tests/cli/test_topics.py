@@ -210,6 +210,20 @@ def test_flags_are_stronger_than_the_file(run_as: Run, around: Scene, tmp_path: 
     assert (tmp_path / "other" / "client_alice").is_dir()
 
 
+@pytest.mark.parametrize("words", ["TEAPOT", "ok", "NO_MESSAGES"])
+def test_a_put_whose_answer_is_none_that_a_put_can_have_is_in_doubt(
+    run_as: Run, tmp_path: Path, around: Scene, words: str
+) -> None:
+    file = tmp_path / "message"
+    file.write_bytes(b"tick")
+    around.server.answer = lambda _: around.server.status(words)
+    said = run_as("alice", "put", "t", file)
+    assert (said.code, "it is not known whether the message was put" in said.err) == (Exit.IN_DOUBT, True)
+    around.server.answer = around.server.answer_well
+    assert run_as("alice", "put", "t", file).code == Exit.OK
+    assert around.server.bodies("t") == [b"tick"]
+
+
 def test_who_waits_for_a_message_waits_for_a_proxy_too(tmp_path: Path) -> None:
     waiting = ["topics", "--id", "alice", "--proxy", f"127.0.0.1:{free_port()}", "--directory", str(tmp_path)]
     began_s = time.monotonic()

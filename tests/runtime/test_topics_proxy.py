@@ -15,7 +15,7 @@ from tests.processes import free_port
 from veredus.protocols.topics.messages import message_size_max
 from veredus.protocols.topics.proxy import ProxySettings
 from veredus.runtime.topics_proxy import TopicsProxy
-from veredus.runtime.topics_sockets import ENVELOPE_SIZE_MAX
+from veredus.runtime.topics_sockets import ENVELOPE_SIZE_MAX, PARTS_MAX
 
 ANSWER_MS = 10_000
 
@@ -266,6 +266,19 @@ def test_an_envelope_that_is_too_large_is_refused_and_comes_back_as_it_was(envel
             socket.send_multipart([b""] * 1000 + [b"SUBSCRIBE bob t\r\n\r\n"])
             assert socket.poll(ANSWER_MS)
             assert len(socket.recv_multipart()) == 1001
+        assert list(server.queues["t"]) == ["bob"]
+
+
+def test_an_envelope_of_as_many_frames_as_are_read_is_answered_and_one_more_ends_the_connection() -> None:
+    with scene() as (around, (server,)):
+        around.claim(server)
+        with around.socket(zmq.DEALER) as socket, socket.get_monitor_socket(zmq.EVENT_DISCONNECTED) as cut_off:
+            socket.send_multipart([b"a"] * (PARTS_MAX - 2) + [b"", b"SUBSCRIBE bob t\r\n\r\n"])
+            assert socket.poll(ANSWER_MS)
+            assert len(socket.recv_multipart()) == PARTS_MAX
+            socket.send_multipart([b"a"] * (PARTS_MAX - 1) + [b"", b"SUBSCRIBE eve t\r\n\r\n"])
+            assert cut_off.poll(ANSWER_MS)
+            socket.disable_monitor()
         assert list(server.queues["t"]) == ["bob"]
 
 

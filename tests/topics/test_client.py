@@ -348,12 +348,37 @@ def test_each_word_of_an_answer_is_an_error_of_its_own_with_what_the_server_said
     server = around.server
     server.answer = lambda _: server.status(words, b"because")
     with opened() as alice:
-        for ask in (alice.subscribe, alice.unsubscribe, alice.get, lambda topic: alice.put(topic, b"x")):
+        asks = [alice.subscribe, alice.unsubscribe, alice.get]
+        if code != "bad-answer":
+            asks.append(lambda topic: alice.put(topic, b"x"))
+        for ask in asks:
             with pytest.raises(kind) as raised:
                 ask("t")
             assert raised.value.code == code
             assert f"{server.address} answers" in raised.value.message
             assert f"{words}: because" in raised.value.message
+
+
+@pytest.mark.parametrize("words", ["TEAPOT", "ok", "NO_MESSAGES", "NOT_SUBSCRIBED", "TRANSFER_TOPIC_ERROR"])
+def test_a_put_whose_answer_is_none_that_a_put_can_have_is_in_doubt(
+    opened: Callable[..., Client], around: Scene, words: str
+) -> None:
+    """It may be there, and then comes again as the same put."""
+    server = around.server
+
+    def answer_oddly(data: bytes) -> bytes:
+        server.answer_well(data)
+        return server.status(words, b"because")
+
+    server.answer = answer_oddly
+    with opened() as alice, pytest.raises(Unavailable) as raised:
+        alice.put("t", b"1")
+    assert raised.value.code == "bad-answer"
+    assert raised.value.message.endswith("(it is not known whether the message was put; retrying is idempotent)")
+    server.answer = server.answer_well
+    with opened() as alice:
+        alice.put("t", b"1")
+    assert server.bodies("t") == [b"1"]
 
 
 def test_messages_that_are_gone_are_an_error_of_their_own_and_end_a_command_as_a_gap(

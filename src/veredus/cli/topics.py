@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 RAW, LINES, PREFIXED = "raw", "lines", "prefixed"
 FORMATS = (RAW, LINES, PREFIXED)
-_IN_DOUBT = ("no-proxy", "server-unavailable", "server-failed")
+_IN_DOUBT = ("no-proxy", "server-unavailable", "server-failed", "bad-answer")
 """With these it is not known whether a message was put."""
 _AT_ONCE_MAX = 1_000
 _NO_PROXY_S = 0.5
@@ -271,8 +271,10 @@ def _bundles(file: BinaryIO, size_max: int) -> Iterator[list[bytes]]:
 def get(given: _Given, topic: str, wait: str, wanted: int | None, loop: bool, form: str) -> None:
     """Write the body of the next message of TOPIC to standard output, and its id to standard error.
 
-    A written message is never delivered again. If there is no message, the exit code is 1, except with --loop. If
-    messages were deleted before they could be delivered, it is 7, and the next call continues behind them.
+    Each message is written once, except if the command is killed after it wrote a message and before it stored that it
+    did: then that message comes again, with the same id. To have an effect once, store the id together with the effect.
+    If there is no message, the exit code is 1, except with --loop. If messages were deleted before they could be
+    delivered, it is 7, and the next call continues behind them.
     """
     from math import inf
 

@@ -296,7 +296,9 @@ class TopicsScene:
         serving = ServerSettings(name, tuple(proxies), period_ns=self._period_ns)
         disk = SimDisk(world, name, temper)
         serving = replace(serving, part_count_max=self._part_count_max or serving.part_count_max)
-        return TopicsMachine(world, self.network, disk, clock, settings, serving, Quiet(), self.told, natives)
+        machine = TopicsMachine(world, self.network, disk, clock, settings, serving, Quiet(), self.told, natives)
+        machine.keeps_digests = not dice.die(f"digests/{name}").chance(0.3)
+        return machine
 
     def _drawn_clients(self, die: Die, names: Sequence[str], proxies: Sequence[str]) -> list[Client | PageClient]:
         """In four of ten worlds some know the page alone, beside others that are ours."""

@@ -25,6 +25,7 @@ from .topics_heralds import Herald, HeraldTemper
 from .topics_lines import Front, Lines
 from .topics_page_proxy import PageProxy
 from .topics_told import Told
+from .topics_unknowing import without_digests
 from .witnesses import EVENTS, Witness
 from .world import MICROSECOND, MILLISECOND, SECOND, Clock, Violation, World
 
@@ -68,6 +69,8 @@ class TopicsMachine(Machine):
         """When it asks or answers something of this kind, it is killed a few orders later."""
         self.heralds = HeraldTemper()
         """How its announcements fare."""
+        self.keeps_digests = True
+        """Whether it gives topics with the digests of what was put last."""
         self.on_steps: list[Callable[[str], None]] = []
         """Told of each part of a TRANSFER that it asks or answers, like `trap`."""
         self._settings_of_server = server
@@ -142,6 +145,7 @@ class TopicsMachine(Machine):
                 if self._herald is not None and data.startswith(b"PERIODIC "):
                     self._herald.announce(address, token, data)
                 elif self._lines is not None:
+                    data = data if self.keeps_digests else without_digests(data)
                     self._told.asks(self.name, address, data, self.clock)
                     self._lines.ask(address, token, data)
                     self._spring("asks", data)

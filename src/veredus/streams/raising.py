@@ -64,7 +64,8 @@ def raise_numbers(
     now: Now,
 ) -> None:
     """Let sparse sources have published up to a number, the last with a token, in a stream that is merged into this
-    one. Those that are dense here, or have come further, stay as they are; those that nobody owns get their owners.
+    one. Those that are dense here, or have come further, stay as they are; those that have come as far get the token
+    where theirs speaks less far or says nothing; those that nobody owns get their owners.
 
     Raises `Refused`, `too-many-sources`, `tokens-too-large` or `bad-name`, before any of them has changed.
     """
@@ -76,7 +77,8 @@ def raise_numbers(
     for name, number, token in wanted.sources:
         source = stream.sources.get(name) or stream.add_source(stream.next_source_id, name, is_sparse=True)
         owner = wanted.owners.get(name, "")
-        if source.is_sparse and (number > source.last_assigned or (owner and not source.owner)):
+        is_told = source.is_told_by(number, token, source.last_assigned)
+        if source.is_sparse and (is_told or (owner and not source.owner)):
             before.append((source, source.last_assigned))
             source.assign(max(number, source.last_assigned))
             source.own(source.owner or owner)

@@ -153,6 +153,13 @@ class SourceState:
         self.last_assigned = max(self.last_assigned, number)
         self.keep_token(number, token)
 
+    def is_told_by(self, number: int, token: bytes, last: int) -> bool:
+        """Whether something is new in this: that it has published up to `number`, the last of it with a token; `last`
+        is up to where it has here.
+        """
+        is_unknown = not self.token or self.token_number < number
+        return number > last or (number == last and is_unknown and token != b"")
+
     def become_known(self, owner: str) -> None:
         """It has published elsewhere, and so it is here, its `owner`'s if nobody owns it; that is in the journal."""
         epoch, incarnation, known = self.granted

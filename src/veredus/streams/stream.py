@@ -249,7 +249,7 @@ class Stream:
         for raised in sources:
             source = self.sources.get(raised.name) or self.add_source(raised.source_id, raised.name, is_sparse=True)
             source.become_known(raised.owner)
-            if raised.number > source.last_durable:
+            if source.is_told_by(raised.number, raised.token, source.last_durable):
                 source.become_raised(raised.number, raised.token)
 
     def check(self) -> None:

@@ -434,7 +434,7 @@ class Operations:
         text = status.body.decode(errors="backslashreplace")
         said = f"{status.sender} answers {asked} {topic} with {status.status}" + (f": {text}" if text else "")
         match status.status:
-            case StatusWord.NOT_SUBSCRIBED:
+            case StatusWord.NOT_SUBSCRIBED if asked != "PUT":
                 said = f"client {self._id} is not subscribed to {topic}: subscribe first"
                 return Refused("not-subscribed", said, topic=topic)
             case StatusWord.SERVER_UNAVAILABLE:
@@ -449,6 +449,9 @@ class Operations:
                 return Unavailable("server-failed", said, topic=topic)
             case StatusWord.REFUSED | StatusWord.BAD_MESSAGE:
                 return Refused("refused", said, topic=topic)
+            case _ if asked == "PUT":
+                # It may be there all the same.
+                return Unavailable("bad-answer", said, topic=topic)
             case _:
                 return Refused("bad-answer", said, topic=topic)
 

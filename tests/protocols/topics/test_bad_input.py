@@ -21,7 +21,6 @@ COUNTER = f"a counter must be a whole number from 0 to {U63_MAX - 1}, not"
 FOR_OTHERS = "a server accepts SUBSCRIBE, UNSUBSCRIBE, GET, GET_MANY, PUT, PUT_MANY, MERGE and TRANSFER;"
 LETTERS = "(allowed: A-Z, a-z, 0-9 and _.:@/+=-; the first is one of A-Z, a-z, 0-9 and _) [bad-name]"
 GIVEN = "name the last one, or -1 for none"
-FOREIGN = "if a server of another make gave it, retry until the topic is merged"
 MERGED = "retry until both are merged; or, if that server is lost for good, name -1 to get the messages of this server"
 ELSEWHERE = f"received from this server, but maybe from another server that also has the topic: {MERGED}"
 
@@ -107,8 +106,8 @@ OTHERS = {
     ),
     "no-message-id": (
         b"GET alice prices bob-1\r\n\r\n",
-        "REFUSED",
-        f"bob-1 is not a message of prices that alice received: {GIVEN}; {FOREIGN}",
+        "SERVER_UNAVAILABLE bob-1",
+        f"bob-1 is not a message of prices that alice {ELSEWHERE}",
     ),
     "counter-back": (
         b"PUT bob prices 2\r\n\r\nx",

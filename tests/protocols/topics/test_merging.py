@@ -17,7 +17,7 @@ from veredus.protocols.topics.exchange import Answered, Ask
 from veredus.protocols.topics.giving import address_of, name_of
 from veredus.protocols.topics.ids import SUBSCRIPTION
 from veredus.protocols.topics.many import pack
-from veredus.protocols.topics.merging import GIVINGS_MAX
+from veredus.protocols.topics.merging import GIVINGS_MAX, KEEPINGS_MAX
 from veredus.protocols.topics.messages import (
     Get,
     Merge,
@@ -75,6 +75,24 @@ REFUSALS: dict[str, tuple[Any, str, str]] = {
         Merge(PROXY, TOPIC, SERVER),
         "REFUSED",
         f"{SERVER} is asked to give prices to itself: name another server",
+    ),
+    "give-to-nobody": (
+        Merge(PROXY, TOPIC, "127.0.0.1:0"),
+        "REFUSED",
+        (
+            f"{SERVER} is asked to give prices to nobody: '127.0.0.1:0' is not an address at which others reach"
+            " anybody: write host:port with the name or address of a host and a port from 1 to 65535"
+        ),
+    ),
+    "give-to-no-address": (
+        Merge(PROXY, TOPIC, "127.0.0.1:-1"),
+        "REFUSED",
+        f"{SERVER} is asked to give prices to nobody: '127.0.0.1:-1': '-1' is not a port from 0 to 65535",
+    ),
+    "a-life-of-one-byte": (
+        begin(incarnation=b"g"),
+        "BAD_MESSAGE",
+        "the extension of a TRANSFER does not decode: Expected `bytes` of length >= 16 - at `$.incarnation`",
     ),
     "give-to-a-higher-id": (
         Merge(PROXY, TOPIC, HIGHER),
@@ -421,6 +439,31 @@ def test_a_topic_that_is_given_away_takes_none_and_few_are_given_at_once() -> No
     assert said.body.decode() == f"{names[0]} is moving from {SERVER} to {LOWER}: try again"
     asked = [decode_message(order.data) for order in scene.take(Ask) if order.address == LOWER]
     assert {message.topic for message in asked if isinstance(message, Transfer)} == set(names[:-1])
+
+
+def begun(giver: str, topic: str) -> Transfer:
+    """The first part of a topic that nobody goes on with."""
+    return Transfer(giver, topic, (), (), t.encode_beyond(t.Begin(topic.encode().ljust(16))))
+
+
+def test_a_giver_that_begins_many_topics_and_leaves_keeps_no_other_one_waiting() -> None:
+    scene = ServerScene()
+    for number in range(KEEPINGS_MAX):
+        scene.pass_time(MS)
+        assert scene.say(begun(GIVER, f"t{number}")).status == "OK"
+    assert scene.say(begun("127.0.0.1:9003", "another")).status == "OK"
+    first, newest = (scene.say(begun(GIVER, f"t{number}")) for number in (0, KEEPINGS_MAX - 1))
+    assert (first.status, newest.status) == ("OK", "OK"), "what was forgotten begins again"
+
+
+def test_so_many_topics_come_at_once_and_no_more() -> None:
+    scene = ServerScene()
+    givers = [f"127.0.0.1:{9003 + number // GIVINGS_MAX}" for number in range(KEEPINGS_MAX)]
+    for number, giver in enumerate(givers):
+        assert scene.say(begun(giver, f"t{number}")).status == "OK"
+    said = scene.say(begun(GIVER, "another"))
+    text = f"{KEEPINGS_MAX} topics are already moving to this server: try again"
+    assert (said.status, said.body.decode()) == ("SERVER_UNAVAILABLE", text)
 
 
 @pytest.mark.parametrize("count", [4, 5])

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from veredus.protocols.topics import messages as m
-from veredus.protocols.topics.exchange import Answer, Ask
+from veredus.protocols.topics.exchange import Answer, Answered, Ask
 from veredus.protocols.topics.messages import encode_message
 from veredus.protocols.topics.proxy import MILLISECOND, Effect
 
@@ -172,3 +172,28 @@ def test_a_topic_goes_to_another_server_while_its_own_is_silent_only_where_that_
     (next_,) = scene.ask(3, m.Put("bob", "new", 2, b"y"))
     assert isinstance(next_, Ask)
     assert next_.address == ("s1:1" if has_answered else "s2:1")
+
+
+GARBAGE = [b"", b"what?", b"STATUS s OK\r\n", b"STATUS s\r\n\r\n", b"STATUS s OK a b\r\n\r\n", b"GET a t -1\r\n\r\n"]
+
+
+@pytest.mark.parametrize("garbage", GARBAGE)
+def test_an_answer_that_is_no_status_counts_as_none(garbage: bytes) -> None:
+    scene = Scene()
+    scene.claim("s1:1", "t")
+    (ask,) = scene.ask(1, m.Put("bob", "t", 1, b"x"))
+    assert isinstance(ask, Ask)
+    assert scene.tell(Answered(ask.token, garbage)) == []
+    (again,) = scene.pass_time(SETTINGS.answer_ns)
+    assert again == ask
+    ((_, status, text),) = said([one for one in scene.pass_time(SECOND) if isinstance(one, Answer)])
+    assert (status, text[:29]) == ("SERVER_UNAVAILABLE", "s1:1, which has the topic t, ")
+
+
+def test_a_word_that_nobody_knows_is_passed_on_to_whoever_may_know_it() -> None:
+    scene = Scene()
+    scene.claim("s1:1", "t")
+    (ask,) = scene.ask(1, m.Put("bob", "t", 1, b"x"))
+    assert isinstance(ask, Ask)
+    data = b"STATUS s1:1 TEAPOT\r\n\r\nshort"
+    assert scene.tell(Answered(ask.token, data)) == [Answer(1, data)]

@@ -26,6 +26,7 @@ from veredus.streams.departures import HAD_ORIGINS_MAX, HAD_RANGES_MAX, HAD_RUNS
 from veredus.streams.facts import Had, Origin
 from veredus.streams.stream import Left
 
+LIFE = b"g" * 16
 BOMBS = {
     "more rows than a part has": [{}] * 900_000,
     "a list as an attribute": [{"a": [[]] * 900_000}],
@@ -34,7 +35,7 @@ BOMBS = {
 
 @pytest.mark.parametrize("name", BOMBS)
 def test_an_extension_whose_octets_would_become_a_hundredfold_is_refused_before_that(name: str) -> None:
-    beyond = msgspec.msgpack.encode({"type": "rows", "incarnation": b"", "attributes": BOMBS[name]})
+    beyond = msgspec.msgpack.encode({"type": "rows", "incarnation": LIFE, "attributes": BOMBS[name]})
     tracemalloc.start()
     with pytest.raises(PeerFault, match="bad-message"):
         decode_part(Transfer("127.0.0.1:9001", "prices", (), (), beyond))
@@ -66,7 +67,7 @@ def test_a_row_whose_key_is_longer_than_any_is_not_taken() -> None:
 
 
 @pytest.mark.parametrize(
-    "part", [End(b"", 1, (0, 0), {"é": Standing(0, 1, 0)}), End(b"", 1, (0, 0), {}, {"x" * 256: {"": Left(1, 0)}})]
+    "part", [End(LIFE, 1, (0, 0), {"é": Standing(0, 1, 0)}), End(LIFE, 1, (0, 0), {}, {"x" * 256: {"": Left(1, 0)}})]
 )
 def test_a_subscriber_that_could_never_ask_is_not_taken(part: End) -> None:
     with pytest.raises(Refused, match="bad-name"):
@@ -85,7 +86,7 @@ def many(count: int, each: int = 1) -> dict[str, dict[str, Left]]:
 
 
 def ending(left: dict[str, dict[str, Left]]) -> Transfer:
-    return Transfer("127.0.0.1:9001", "prices", (), (), encode_beyond(End(b"", 1, (0, 0), {}, left)))
+    return Transfer("127.0.0.1:9001", "prices", (), (), encode_beyond(End(LIFE, 1, (0, 0), {}, left)))
 
 
 @pytest.mark.parametrize(
@@ -124,7 +125,7 @@ def test_more_of_who_left_than_a_server_remembers_is_not_taken(left: dict[str, d
 def test_of_all_that_those_had_who_left_so_much_is_taken_and_no_more_is_read_that_of_the_newest_first() -> None:
     all_of_one = had(HAD_RANGES_MAX, HAD_ORIGINS_MAX, HAD_RUNS_MAX)
     left = {f"who-{at}": {"": all_of_one._replace(removed_us=at)} for at in range(2_000)}
-    said = encode_beyond(End(b"", 1, (0, 0), {}, left))
+    said = encode_beyond(End(LIFE, 1, (0, 0), {}, left))
     of_one = HAD_SIZE_MAX // (len(said) // len(left))
     part = decode_part(Transfer("127.0.0.1:9001", "prices", (), (), said))
     assert isinstance(part, End)
@@ -137,7 +138,7 @@ def test_of_all_that_those_had_who_left_so_much_is_taken_and_no_more_is_read_tha
 def test_more_subscriptions_than_a_topic_has_are_not_taken() -> None:
     standings = {f"who-{at}": Standing(0, 1, 0) for at in range(STANDINGS_MAX + 1)}
     with pytest.raises(PeerFault, match="bad-message"):
-        decode_part(Transfer("127.0.0.1:9001", "prices", (), (), encode_beyond(End(b"", 1, (0, 0), standings))))
+        decode_part(Transfer("127.0.0.1:9001", "prices", (), (), encode_beyond(End(LIFE, 1, (0, 0), standings))))
 
 
 def test_of_more_that_have_left_than_another_server_takes_the_newest_are_sent() -> None:
@@ -151,7 +152,7 @@ def test_of_more_that_have_left_than_another_server_takes_the_newest_are_sent() 
 
 def test_an_array_of_who_left_shorter_than_this_release_sends_is_taken() -> None:
     left = {"ada": {"": [5]}, "bob": {"": [5, 1, [[[1, 2]]]]}, "eve": {"": [5, 1, [[], [[b"l" * 16, 3]]]]}}
-    end = {"type": "end", "incarnation": b"", "head": 1, "offset_us": (0, 0), "standings": {}, "left": left}
+    end = {"type": "end", "incarnation": LIFE, "head": 1, "offset_us": (0, 0), "standings": {}, "left": left}
     part = decode_part(Transfer("127.0.0.1:9001", "prices", (), (), msgspec.msgpack.encode(end)))
     assert isinstance(part, End)
     assert part.left["ada"][""] == Left(5)

@@ -63,10 +63,7 @@ def unknown_id(message_id: str, topic: str, client: str, own: Lives) -> tuple[St
     """
     said = f"{message_id} is not a message of {topic} that {client} received"
     named = read_id(message_id)
-    if named is None:
-        advice = "if a server of another make gave it, retry until the topic is merged"
-        return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none; {advice}"
-    if named.incarnation.startswith(own.tag.hex()):
+    if named is not None and named.incarnation.startswith(own.tag.hex()):
         cure = "if the server was put back to an earlier state, forget it (veredus topics forget)"
         return StatusWord.REFUSED, f"{said}: name the last one, or {NO_MESSAGE_ID} for none; {cure}"
     advice = (

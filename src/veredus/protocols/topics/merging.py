@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from veredus.kernel.addresses import check_reached
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
 from veredus.streams import exchange as x
@@ -26,6 +27,7 @@ from .transfer import Begin, decode_part
 GIVINGS_MAX = 16
 """Topics that are copied at once; the proxies ask again for the others."""
 KEEPINGS_MAX = 64
+"""Topics that come at once, of one giver as many as it gives."""
 FAILURES_MAX = 1000
 """Topics of which is known why they could not be given."""
 
@@ -86,6 +88,11 @@ class Merging:
     def merge(self, peer: int, message: Merge, now: Now) -> None:
         """A proxy asks to give a topic away; it is told at once that this is under way, or why the last try failed."""
         topic, keeper, own = message.topic, message.other, self._desk.server_id
+        try:
+            check_reached(keeper)
+        except ValueError as error:
+            self._refuse(peer, f"{own} is asked to give {topic} to nobody: {error}")
+            return
         if keeper == own:
             self._refuse(peer, f"{own} is asked to give {topic} to itself: name another server")
         elif keeper > own:
@@ -143,7 +150,7 @@ class Merging:
             self._wait(peer, f"{topic} is moving to {own} from {keeping.giver}: try again")
         elif not isinstance(part, Begin):
             self._wait(peer, f"{own} has not begun to take {topic} from {giver}: begin again")
-        elif len(self._keepings) >= KEEPINGS_MAX:
+        elif not self._has_room(giver):
             self._wait(peer, f"{len(self._keepings)} topics are already moving to this server: try again")
         else:
             self._keep(topic, giver, part.incarnation).take(peer, part, message, now)
@@ -177,6 +184,19 @@ class Merging:
 
             coming = self._pages[topic] = PageTransfer(self._desk, message, keep, over)
             coming.take(peer, now)
+
+    def _has_room(self, giver: str) -> bool:
+        """Whether one more topic of a giver's may come.
+
+        It gives so many at once: one more tells that one of them, the one that it spoke of the longest ago, is over.
+        """
+        theirs = [keeping for keeping in self._keepings.values() if keeping.giver == giver]
+        if len(theirs) >= GIVINGS_MAX:
+            quiet = min(theirs, key=lambda keeping: (keeping.is_working, keeping.heard_ns))
+            if quiet.is_working:
+                return False
+            quiet.close()
+        return len(self._keepings) < KEEPINGS_MAX
 
     def _keep(self, topic: str, giver: str, incarnation: bytes, desk: Desk | None = None) -> Keeping:
         def over() -> None:

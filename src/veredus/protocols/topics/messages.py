@@ -186,6 +186,15 @@ def status_of(data: bytes) -> Status | None:
     return answer if isinstance(answer, Status) else None
 
 
+def is_answer(data: Octets) -> bool:
+    """Whether this is a STATUS, whatever its words say."""
+    try:
+        header = decode_header(data)
+    except PeerFault:
+        return False
+    return header.name == "STATUS" and len(header.words) in (2, 3)
+
+
 def why_not_for(what: str, takes: Sequence[str], others: str, name: str) -> str:
     """What a proxy or server (`what`) says of a message that is none of those that it `takes`, but for `others`."""
     if name == "STATUS":

@@ -60,6 +60,7 @@ from .messages import (
     decode_body,
     decode_header,
     encode_message,
+    is_answer,
     says_given,
     status_word_of,
     why_not_for,
@@ -358,9 +359,10 @@ class Proxy:
         self._say_unavailable(question)
 
     def _answered(self, token: int, data: bytes) -> None:
-        question = self._questions.pop(token, None)
-        if question is None:
+        question = self._questions.get(token)
+        if question is None or not is_answer(data):
             return
+        del self._questions[token]
         if is_of_proxy(data):
             self._drop(question)
             return

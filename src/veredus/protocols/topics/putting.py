@@ -4,10 +4,12 @@
                                     └── Refuse, or nobody asked for long ──► gone
 
 The resume token of a put's batch is the digest of its body, so the node knows the body of a client's last counter as
-long as it knows the source. A counter above the last one is appended; the last one again, with the same body, is a
-duplicate; all others are refused with the last one named. A put is answered when it is durable, and so is whoever asks
-for it meanwhile. A put of many messages is one batch, and one put: its counter is that of its last message, its digest
-that of all.
+long as it knows the source. A giver that does not know it gives none: then the row that came with the topic says it,
+which may be the last of many, and where that is gone, all that is put under the last counter is the same put.
+
+A counter above the last one is appended; the last one again, with the same body, is a duplicate; all others are refused
+with the last one named. A put is answered when it is durable, and so is whoever asks for it meanwhile. A put of many
+messages is one batch, and one put: its counter is that of its last message, its digest that of all.
 
 Invariants
     (1) Each put is answered exactly once.
@@ -78,8 +80,8 @@ class _Putter:
     principal: str
     grant: x.GrantSource | None = None
     last: int = 0
-    digest: bytes = b""
-    """Of the body of the last durable put, b"" where that is not known."""
+    digest: bytes | None = None
+    """Of the body of the last durable put; b"" where its giver did not know it, None where the last was no put."""
     waiting: list[_Asked] = field(default_factory=list)
     """Until the source is attached."""
     on_its_way: dict[int, _OnItsWay] = field(default_factory=dict)
@@ -173,7 +175,9 @@ class Puts:
     def learn(self, topic: str, client: str, counter: int, digest: bytes) -> None:
         """A client has put up to this counter, elsewhere: that holds for what it asks from now on."""
         putter = self._granted_last.get((topic, client))
-        if putter is not None and putter.grant is not None and counter > putter.last:
+        if putter is None or putter.grant is None:
+            return
+        if counter > putter.last or (counter == putter.last and digest and not putter.digest):
             putter.last, putter.digest = counter, digest
 
     def check(self) -> None:
@@ -213,7 +217,7 @@ class Puts:
     def _granted(self, putter: _Putter, grant: x.GrantSource, now: Now) -> None:
         putter.grant, putter.last = grant, grant.last_number
         self._granted_last[putter.topic, putter.client] = putter
-        putter.digest = grant.token if grant.token_number == grant.last_number else b""
+        putter.digest = grant.token if grant.token_number == grant.last_number else None
         waiting, putter.waiting = putter.waiting, []
         for asked in waiting:
             self._judge(putter, asked, now)
@@ -249,7 +253,7 @@ class Puts:
             self._offer(putter, asked, now)
         elif way is not None and way.asked.digest == asked.digest:
             way.peers.append(asked.peer)
-        elif asked.last == putter.last and putter.digest == asked.digest:
+        elif asked.last == putter.last and _may_be(asked, putter.digest):
             self._effects.append(PutEnded(asked.peer, StatusWord.OK))
         else:
             text = _refusal(putter, asked, newest)
@@ -295,6 +299,13 @@ def answer_for(code: str, message: str, advice: str) -> tuple[StatusWord, str]:
 def digest_of(body: bytes) -> bytes:
     """What tells the body of a put from another's."""
     return blake2b(body, digest_size=DIGEST_SIZE).digest()
+
+
+def _may_be(asked: _Asked, digest: bytes | None) -> bool:
+    """Whether this put is the one of which this is the digest, as far as that is known."""
+    if digest in (b"", asked.digest):
+        return True
+    return isinstance(asked.put, PutMany) and digest == digest_of(unpack(asked.put.body)[-1])
 
 
 def _refusal(putter: _Putter, asked: _Asked, newest: int) -> str:

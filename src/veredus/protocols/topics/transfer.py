@@ -60,6 +60,7 @@ _Whole = Annotated[int, msgspec.Meta(ge=0, le=U63_MAX)]
 _Put = Annotated[int, msgspec.Meta(ge=1, le=U63_MAX)]
 _Time = Annotated[int, msgspec.Meta(ge=0, le=TIME_MAX_US)]
 _Life = Annotated[bytes, msgspec.Meta(max_length=INCARNATION_SIZE)]
+_Incarnation = Annotated[bytes, msgspec.Meta(min_length=INCARNATION_SIZE, max_length=INCARNATION_SIZE)]
 _Offset = Annotated[int, msgspec.Meta(ge=-TIME_MAX_US, le=TIME_MAX_US)]
 _Owner = Annotated[str, msgspec.Meta(max_length=_OWNER_SIZE_MAX)]
 _Range: TypeAlias = tuple[_Whole, _Whole]
@@ -94,15 +95,15 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
 class Begin(msgspec.Struct, frozen=True, tag="begin"):
     """The giver wants to give a topic away. `incarnation` is here and in each part the present life of its stream."""
 
-    incarnation: bytes
-    lives: Annotated[list[tuple[bytes, _Whole]], msgspec.Meta(max_length=_LIVES_MAX)] = []
+    incarnation: _Incarnation
+    lives: Annotated[list[tuple[_Incarnation, _Whole]], msgspec.Meta(max_length=_LIVES_MAX)] = []
     """All that are known, and the sequence with which each begins, ascending; none: it has had this one alone."""
 
 
 class Sources(msgspec.Struct, frozen=True, tag="sources"):
     """How far clients have put: name, number (the last counter and one more), and the digest of the last body."""
 
-    incarnation: bytes
+    incarnation: _Incarnation
     sources: list[tuple[str, _Put, Annotated[bytes, msgspec.Meta(max_length=_SOURCE_TOKEN_SIZE_MAX)]]]
     owners: dict[str, _Owner] = {}
     """The principals whose names these are, by name; "" for nobody's."""
@@ -119,7 +120,7 @@ class RowsPart(msgspec.Struct, frozen=True, tag="rows"):
     The keeper's clock was `offset_us` (at least, at most) before the giver's, as far as is known by now.
     """
 
-    incarnation: bytes
+    incarnation: _Incarnation
     sequences: Annotated[list[int], _SHORT]
     times_us: Annotated[list[int], _SHORT]
     event_times_us: Annotated[list[int], _SHORT]
@@ -141,7 +142,7 @@ class End(msgspec.Struct, frozen=True, tag="end"):
     The keeper's clock was `offset_us` (at least, at most) before the giver's.
     """
 
-    incarnation: bytes
+    incarnation: _Incarnation
     head: _Whole
     offset_us: Bounds
     standings: dict[str, Standing]
@@ -336,8 +337,11 @@ class Row(NamedTuple):
         """What is known of its client once this was put: the last counter, and the digest of what was put with it."""
         attributes = self.attributes or {}
         last, digest = attributes.get(PUT_LAST), attributes.get(PUT_DIGEST)
-        if isinstance(last, int) and isinstance(digest, bytes) and last >= self.counter:
-            return self.client, last, digest
+        if isinstance(last, int) and last >= self.counter:
+            if isinstance(digest, bytes):
+                return self.client, last, digest
+            if last > self.counter:
+                return self.client, last, b""
         return self.client, self.counter, self.digest
 
 
