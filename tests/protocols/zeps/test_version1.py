@@ -379,6 +379,33 @@ def test_a_new_attach_is_answered_behind_the_word_that_the_former_publications_c
     assert rest == [frames.AttachOk(), frames.PingOk()]
 
 
+def test_what_comes_behind_a_detach_before_attach_ok_is_invalid_behind_detach_ok() -> None:
+    place = Place()
+    place.hold_journal()
+    peer = Peer(place, door="zeromq")
+    peer.say(frames.encode_publish(b"k", b"1"), frames.DETACH, frames.PING, frames.encode_attach("s"), frames.PING)
+    place.release_journal()
+    peer.listen()
+    attached, detached, invalid, *rest = peer.heard
+    assert [attached, detached, *rest] == [frames.AttachOk(), frames.DetachOk(), frames.AttachOk(), frames.PingOk()]
+    assert isinstance(invalid, frames.Invalid)
+
+
+def test_while_a_new_attach_waits_nothing_is_delivered() -> None:
+    place = Place(tail_size_max=0)
+    Peer(place, 2).publish(("k", "1"), ("k", "2"))
+    peer = Peer(place, 1, door="zeromq")
+    place.hold_reads()
+    peer.say(frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH))
+    place.hold_journal()
+    peer.publish(("k", "3"))
+    peer.say(frames.encode_attach("s"))
+    place.release_reads()
+    place.release_journal()
+    peer.listen()
+    assert peer.heard[1:] == [frames.SubscribeOk(), frames.AttachOk()]
+
+
 def test_a_new_attachment_on_a_link_that_takes_no_more_is_delivered_nothing_until_it_does() -> None:
     place = filled(3)
     peer = Peer(place, 1, door="zeromq")

@@ -78,7 +78,7 @@ class NodeLink:
 
     is_timed_by_answers: ClassVar[bool] = True
     __slots__ = (
-        "_attached_count", "_channel", "_congestion", "_deadlines", "_effects", "_heard_size", "_is_attaching_again",
+        "_attached_count", "_channel", "_congestion", "_deadlines", "_effects", "_heard_size", "_is_ending",
         "_is_framed", "_is_refused", "_late_ns", "_limits", "_octets", "_phase", "_principal", "_unread", "dialect",
         "link",
     )  # fmt: skip
@@ -96,8 +96,8 @@ class NodeLink:
         self._heard_size = 0
         self._attached_count = 0
         """How often it has attached since it was known last who it is."""
-        self._is_attaching_again = False
-        """Whether an ATTACH waits for the last word of the life before it."""
+        self._is_ending = False
+        """Whether the present life was told an ATTACH, which waits for its last word, or a DETACH."""
         self._is_refused = False
         """Whether INVALID was the last word over ZeroMQ: nothing but an ATTACH is heard then."""
         self._channel = 0
@@ -183,14 +183,15 @@ class NodeLink:
                 at = end
             else:
                 effects += self._take_frame(said[at], now)
-                at, single_count = at + (not self._is_attaching_again), single_count + 1
+                at += not (self._is_ending and frames.is_attach(said[at]))
+                single_count += 1
         return effects
 
     def _take_frame(self, frame: Octets, now: Now) -> Sequence[object]:
         is_attach, had_life = frames.is_attach(frame), self.dialect is not None
         if self.dialect is not None:
             self._effects += self._judge_life(self.dialect.handle(Received(self.link, frame), now), now)
-        self._is_attaching_again = is_attach and self.dialect is not None
+        self._is_ending = self.dialect is not None and (is_attach or frame == frames.DETACH)
         if self.dialect is None and (is_attach or not had_life):
             self._is_refused = self._is_refused and not is_attach
             if self._is_refused:
@@ -229,7 +230,7 @@ class NodeLink:
         if not self._is_framed or not isinstance(self.dialect, Version1):
             return False
         phase = self.dialect.phase
-        return phase is Phase.LEAVING or (self._is_attaching_again and phase is not Phase.CLOSED)
+        return phase is Phase.LEAVING or (self._is_ending and phase is not Phase.CLOSED)
 
     @property
     def is_attached(self) -> bool:
@@ -275,7 +276,7 @@ class NodeLink:
 
     def _listen_again(self, channel: int, now: Now) -> None:
         self.dialect = None
-        self._is_attaching_again = False
+        self._is_ending = False
         self._channel = channel
         if channel:
             self._heard_size = self._attached_count = 0
