@@ -6,6 +6,7 @@ from tests.streams.rig import Rig
 from veredus.matching import Filter
 from veredus.streams import exchange as x
 from veredus.streams.cursors import CURSOR_INTERVAL_NS
+from veredus.streams.tables import StreamsLimits
 
 PARKING = {"attempts_max": 2, "parked_to": "parked"}
 
@@ -146,3 +147,21 @@ def test_what_was_handed_out_before_a_filter_came_is_not_counted_behind_it() -> 
     rig.do(x.FilterChangeRequested(6, ALL), x.CreditGranted(6, 1 << 40), x.SessionClosed(6))
     live(rig, 7, handed_to=4)
     assert live(rig, 8, handed_to=0) == [1, 2, 3, 4], "life 7 alone was handed 2 and 3"
+
+
+def test_what_an_application_was_told_that_cannot_be_had_is_no_attempt_at_it() -> None:
+    rig = Rig(limits=StreamsLimits(tail_size_max=1))
+    rig.attach(2, stream="parked")
+    grant = rig.attach(1)
+    for number in range(1, 5):
+        rig.publish(grant, number)
+    (name,) = [name for name in rig.disk.files if name.endswith(".segment") and b"alpha|2|" in rig.disk.files[name]]
+    place = rig.disk.files[name].index(b"alpha|2|")
+    rig.disk.files[name][place] ^= 1
+    for session in (5, 6):
+        assert 2 not in live(rig, session, handed_to=4, who=session)
+    rig.disk.files[name][place] ^= 1
+    assert live(rig, 7, handed_to=2) == [2], "the disk reads it again; the others were tried twice"
+    assert live(rig, 8, handed_to=2) == [2], "it was tried once"
+    assert live(rig, 9, handed_to=0) == []
+    assert parked(rig, 90) == [1, 3, 4, 2]

@@ -35,7 +35,7 @@ from veredus.matching import Filter
 from .audience import Audience
 from .examine import Attempt, Examiner, Parcel, Wanted, source_id_of, wanted_by
 from .exchange import PUSH_OVERHEAD, Push
-from .ranges import between
+from .ranges import between, without
 from .stream import Stream
 from .subscription import Subscription
 from .told import Told
@@ -325,6 +325,8 @@ class Flow:
             for first, last in runs:
                 ledger.push(first, last)
         subscription.note_pushed(runs[-1][1])
+        if subscription.missed:
+            subscription.missed = without(subscription.missed, runs)
 
     def _announce(self, record: PlacedRecord, names: list[tuple[int, str]]) -> None:
         source_id = source_id_of(record)

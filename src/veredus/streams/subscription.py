@@ -37,6 +37,10 @@ Awaited: TypeAlias = SettleRequested | ReturnRequested | HandedOut
 """What is answered once the cursor is in the journal as it stands then."""
 
 
+MISSED_MAX = 64
+"""So many ranges of what could not be had are known to be no attempts; of more, the last ones."""
+
+
 class Subscription:
     """Owns what a node knows of one durable subscription."""
 
@@ -61,6 +65,7 @@ class Subscription:
         "leaving",
         "lost",
         "member",
+        "missed",
         "mode",
         "name",
         "opened_us",
@@ -96,6 +101,8 @@ class Subscription:
         self.is_removed = False
         self.is_journaling = False
         self.is_stale = False
+        self.missed: tuple[Range, ...] = ()
+        """What the present owner was told that cannot be had: its application was not handed it. Of this process."""
         self.leaving: tuple[Range, ...] = ()
         """What is on its way to the dead letters: done with for its session, and in the journal not yet."""
         self.waiting: dict[Hashable, Awaited] = {}
@@ -330,6 +337,8 @@ class Subscription:
         """
         for begin, end in between(max(first, self.ledger.position), last, self.settled_ranges()):
             self.ledger.push(begin, end)
+        if self.attempts_max:
+            self.missed = with_more(self.missed, ((first, last),))[-MISSED_MAX:]
         self.pass_to(last + 1)
         self.note_pushed(last)
 
@@ -396,6 +405,7 @@ class Subscription:
         self.epoch = fact.epoch
         if fact.incarnation != self.incarnation:
             self.past = (*self.past, self.incarnation)[-PAST_MAX:]
+            self.missed = ()
         self.incarnation = fact.incarnation
         self.attempts_max = fact.attempts_max
         self.parked_to = fact.parked_to

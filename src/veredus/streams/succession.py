@@ -73,7 +73,9 @@ def _tried(subscription: Subscription) -> tuple[Tried, ...]:
     handed_to = max(subscription.floor, subscription.handed_to)
     unsettled = between(subscription.floor + 1, max(handed_to, subscription.tries.last), subscription.settled_ranges())
     handed = ((first, min(last, handed_to)) for first, last in unsettled if first <= handed_to)
-    under_way = without(handed, joined((sequence, sequence) for sequence in subscription.tries.returned))
+    # What it has given back is no attempt any more, and what it was told that cannot be had has never been one.
+    no_attempts = joined((*((sequence, sequence) for sequence in subscription.tries.returned), *subscription.missed))
+    under_way = without(handed, no_attempts)
     counted = [tried for bounds in under_way for tried in subscription.tries.and_one_more(*bounds)]
     counted += [tried for bounds in without(unsettled, under_way) for tried in subscription.tries.within(*bounds)]
     return tuple(sorted(counted))
