@@ -165,3 +165,22 @@ def test_what_an_application_was_told_that_cannot_be_had_is_no_attempt_at_it() -
     assert live(rig, 8, handed_to=2) == [2], "it was tried once"
     assert live(rig, 9, handed_to=0) == []
     assert parked(rig, 90) == [1, 3, 4, 2]
+
+
+def test_what_an_application_was_handed_before_it_could_not_be_had_was_tried() -> None:
+    rig = Rig(limits=StreamsLimits(tail_size_max=1))
+    rig.attach(2, stream="parked")
+    grant = rig.attach(1)
+    for number in range(1, 5):
+        rig.publish(grant, number)
+    rig.subscribe(5, "bob", who=5, **PARKING)
+    rig.do(x.HandedOut(5, 4))
+    (name,) = [name for name in rig.disk.files if name.endswith(".segment") and b"alpha|2|" in rig.disk.files[name]]
+    place = rig.disk.files[name].index(b"alpha|2|")
+    rig.disk.files[name][place] ^= 1
+    assert 2 not in live(rig, 6, handed_to=4, who=5)
+    assert rig.said_to(6, x.PushGap) != []
+    rig.disk.files[name][place] ^= 1
+    assert live(rig, 7, handed_to=4) == [1, 2, 3, 4]
+    assert live(rig, 8, handed_to=0) == []
+    assert parked(rig, 90) == [1, 2, 3, 4]

@@ -337,8 +337,9 @@ class Subscription:
         """
         for begin, end in between(max(first, self.ledger.position), last, self.settled_ranges()):
             self.ledger.push(begin, end)
-        if self.attempts_max:
-            self.missed = with_more(self.missed, ((first, last),))[-MISSED_MAX:]
+        if self.attempts_max and last > self.handed_to:
+            # What the same application was handed before, by an earlier link, it has.
+            self.missed = with_more(self.missed, ((max(first, self.handed_to + 1), last),))[-MISSED_MAX:]
         self.pass_to(last + 1)
         self.note_pushed(last)
 
