@@ -328,7 +328,8 @@ class Told:
         may_come |= seat.is_in_doubt and seat.is_of_last(body)
         if body in seat.got and not (self.is_excused or may_come):
             raise Violation("get", f"{seat.client} got {body!r} twice, now as {message_id}")
-        seat.got[body] = seat.gets_ns, self.world.now_ns
+        # What comes once more came first when it did: its place among the others is of then.
+        seat.got.setdefault(body, (seat.gets_ns, self.world.now_ns))
         if seat.is_in_doubt:
             return
         if seat.has_left or seat.asked_ns is None:
