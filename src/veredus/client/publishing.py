@@ -184,7 +184,7 @@ class SourceChannel:
         """The stage's number, for its commit. Raises `Refused("lost")` where the node has lost rows of it."""
         failure = self.intake.failure
         if failure is not None and failure.code == "lost":
-            raise self._in_doubt("")
+            raise self._over(self.intake.number, "", {})
         return self.stage
 
     def _become_stage(self, grant: m.StageOpened) -> None:
@@ -451,18 +451,25 @@ class SourceChannel:
         """Why `number` is in doubt still."""
         first = self.taken_number + 1
         numbers = f"{spanned('number', first, number)} {are(number - first + 1)}"
+        details: dict[str, object] = {"number": number, "taken_number": self.taken_number}
+        if self.intake.failure is not None:
+            return self._over(number, f"{numbers} not acknowledged", details)
         message = f"{numbers} in doubt: not acknowledged yet by the node {at_node(self._connection)}"
-        return self._in_doubt(message, number=number, taken_number=self.taken_number)
+        return self._in_doubt(message, details)
 
     def token_in_doubt(self) -> VeredusError:
         """Why the node may not have the resume token yet."""
-        return self._in_doubt("the resume token is in doubt: flush again to wait for it")
+        if self.intake.failure is not None:
+            return self._over(self.intake.number, "", {})
+        return self._in_doubt("the resume token is in doubt: flush again to wait for it", {})
 
-    def _in_doubt(self, message: str, **details: object) -> VeredusError:
-        failure = self.intake.failure
-        if failure is not None:
-            if details.get("number", self.intake.number) == self.intake.number:
-                self._connection.losses.drop(self)  # whoever waits is told of all
-            return failure.again()
+    def _over(self, number: int, more: str, details: dict[str, object]) -> VeredusError:
+        """Why this source is over, for who waits for `number`, and what `more` there is to say of that."""
+        assert self.intake.failure is not None
+        if number == self.intake.number:
+            self._connection.losses.drop(self)  # whoever waits is told of all
+        return self.intake.failure.again(more, **details)
+
+    def _in_doubt(self, message: str, details: dict[str, object]) -> VeredusError:
         code, reason = ("in-doubt", "") if self.delay is None else (self.delay.code, f": {self.delay.message}")
         return Unavailable(code, message + reason, **details)

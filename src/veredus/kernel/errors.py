@@ -38,9 +38,13 @@ class VeredusError(Exception):
     def __reduce__(self) -> tuple[object, ...]:
         return (_rebuild, (type(self), self.code, self.message, self.details))
 
-    def again(self) -> Self:
-        """Another one like it, to be raised: one that is raised twice tells of both calls, and keeps what they held."""
-        return type(self)(self.code, self.message, **self.details)
+    def again(self, more: str = "", **details: object) -> Self:
+        """Another one like it, to be raised: one that is raised twice tells of both calls, and keeps what they held.
+
+        It says what is `more`, behind the same sentence, and has more `details`.
+        """
+        message = f"{self.message}; {more}" if more else self.message
+        return type(self)(self.code, message, **{**details, **self.details})
 
     def bare(self) -> Self:
         """Itself, without the calls that it came through: these hold what was read, and whoever keeps the error."""
