@@ -86,15 +86,29 @@ def test_what_lies_in_order_or_has_none_goes_as_it_lies() -> None:
 
 def test_what_would_need_too_many_legs_goes_as_it_lies_and_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(weaving, "LEGS_MAX", 4)
-    keeper, giver = [("a", 2 * one + 1) for one in range(20)], [("a", 2 * one) for one in range(20)]
-    made = woven(known(keeper, 1), known(giver, 0), 20, 20, 0)
-    assert made.unkept.startswith("from sequence 4 on, messages go as they lie here: they need more than 4 changes")
+    giver = [("a", counter) for one in range(20) for counter in (2 * one + 1, 2 * one)]
+    made = woven(known([], 1), known(giver, 0), 0, 40, 0)
+    assert made.unkept.startswith("from sequence 7 on, messages go as they lie here: they need more than 4 changes")
     assert len(made.legs) <= 8
-    order = order_of(made, 20, 20)
+    order = order_of(made, 0, 40)
     assert sorted(order) == list(range(1, 41))
-    counters = [[*keeper, *giver][place - 1][1] for place in order]
-    assert counters[:6] == sorted(counters)[:6]
+    counters = [giver[place - 1][1] for place in order]
+    assert counters[:4] == sorted(counters)[:4]
     assert counters != sorted(counters)
+
+
+def test_who_has_had_what_would_need_too_many_legs_gets_the_rest_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(weaving, "LEGS_MAX", 8)
+    early, late = [("a", counter) for one in range(20) for counter in (2 * one + 1, 2 * one)], [("a", 99), ("a", 100)]
+    keeper, giver = [*early, *late], [("a", 90), ("a", 91)]
+    made = woven(known(keeper, 1), known(giver, 0), 42, 2, 0)
+    order = order_of(made, 42, 2)
+    assert sorted(order) == list(range(1, 45))
+    counters = [[*keeper, *giver][place - 1][1] for place in order]
+    assert counters[-4:] == [90, 91, 99, 100]
+    said = ", messages go as they lie here: with them it needs more than 8 changes of the order, the limit"
+    assert made.unkept.startswith("up to sequence ")
+    assert said in made.unkept
 
 
 @pytest.mark.parametrize(
@@ -254,6 +268,8 @@ def test_a_merge_that_meets_a_limit_of_the_order_says_which_and_where_and_what_h
     give(scene, 1, 3, 5, 7)
     (noted,) = [note for note in scene.take(Note) if note.event == "topic-order-not-kept"]
     assert (noted.level, noted.fields["topic"], noted.fields["giver"]) == ("warning", TOPIC, GIVER)
-    said = "from sequence 3 on, messages go as they lie here: they need more than 2 changes of the order, the limit"
+    said = (
+        "up to sequence 2, messages go as they lie here: with them it needs more than 2 changes of the order, the limit"
+    )
     assert str(noted.fields["reason"]).startswith(said)
     assert sorted(got(scene)) == list(range(1, 9))

@@ -14,7 +14,8 @@ come before, those that were not gone through so. What is still missing then, si
 at one of both servers either, is taken by itself.
 
 What was published otherwise has numbers of one stream alone, and what came from a server of the page has none: these go
-as they lie. So does what comes behind `LEGS_MAX` legs, and all but the keeper's last `ROWS_MAX` messages.
+as they lie. So do all but the keeper's last `ROWS_MAX` messages, or fewer where these need more than `LEGS_MAX` legs:
+one subscriber that is far behind costs nobody else the order. What comes behind so many legs goes as it lies as well.
 Source: docs/decisions/0018.
 """
 
@@ -67,10 +68,15 @@ class _Client:
 
 def woven(keeper: KnownPuts, giver: KnownPuts, head: int, row_count: int, floor: int) -> Woven:
     """The order for cursors from `floor` on, of the keeper's sequences to `head` and of the rows of the stage."""
-    first = max(floor, head - ROWS_MAX) + 1
-    clients, is_cut = _clients(keeper, giver, head, floor, first)
-    weaver = _Weaver(clients, head, head + row_count)
-    weaver.go()
+    first = begun = max(floor, head - ROWS_MAX) + 1
+    weaver, is_cut = _weaver_from(first, keeper, giver, head, row_count, floor)
+    while weaver.stopped_at and first <= head:
+        # Half as far back each time, so all together take no longer than twice the first one.
+        first += (head - first) // 2 + 1
+        weaver, is_cut = _weaver_from(first, keeper, giver, head, row_count, floor)
+    if weaver.stopped_at:
+        first = begun
+        weaver, is_cut = _weaver_from(first, keeper, giver, head, row_count, floor)
     legs: list[tuple[Place, int]] = []
     for a, b in weaver.legs:
         if a <= head:
@@ -79,14 +85,16 @@ def woven(keeper: KnownPuts, giver: KnownPuts, head: int, row_count: int, floor:
             start = max(a, head + 1)
             legs.append((Place(row=start - head - 1), b - start + 1))
     unkept = []
-    if is_cut:
-        unkept.append(_UP_TO.format(sequence=first - 1, rows_max=ROWS_MAX))
+    if is_cut or first > begun:
+        why = _ROWS.format(rows_max=ROWS_MAX) if first == begun else _LEGS.format(legs_max=LEGS_MAX)
+        unkept.append(f"up to sequence {first - 1}, messages go as they lie here: {why}")
     if weaver.stopped_at:
         unkept.append(_FROM.format(sequence=weaver.stopped_at, legs_max=LEGS_MAX))
     return Woven(tuple(legs), "; ".join((*unkept, _CURE)) if unkept else "")
 
 
-_UP_TO = "up to sequence {sequence}, messages go as they lie here: only the last {rows_max} are put in order, the limit"
+_ROWS = "only the last {rows_max} are put in order, the limit"
+_LEGS = "with them it needs more than {legs_max} changes of the order, the limit"
 _FROM = (
     "from sequence {sequence} on, messages go as they lie here: they need more than {legs_max} changes of the order,"
     " the limit"
@@ -95,6 +103,16 @@ _CURE = (
     "where the order matters, sort by client and counter (source and number, or put-client and put-counter); what"
     " subscribers get before two servers are merged needs no order"
 )
+
+
+def _weaver_from(
+    first: int, keeper: KnownPuts, giver: KnownPuts, head: int, row_count: int, floor: int
+) -> tuple[_Weaver, bool]:
+    """What is gone through from `first` on; and whether something before it comes before lower ones."""
+    clients, is_cut = _clients(keeper, giver, head, floor, first)
+    weaver = _Weaver(clients, head, head + row_count)
+    weaver.go()
+    return weaver, is_cut
 
 
 def _clients(keeper: KnownPuts, giver: KnownPuts, head: int, floor: int, first: int) -> tuple[list[_Client], bool]:
