@@ -199,6 +199,10 @@ def test_a_server_that_was_stopped_and_goes_on_is_found_again_by_those_who_ask(a
     proxy = around.start_proxy(*QUICK)
     address = f"127.0.0.1:{free_port()}"
     get, ok = b"GET alice t -1\r\n\r\n", f"STATUS {address} OK\r\n\r\n".encode()
+
+    def events() -> list[str]:
+        return [line["event"] for line in proxy.said()]
+
     with server_process(address) as server:
         around.claim(proxy, address, b"t")
         proxy.wait_for(lambda: around.ask(proxy, get) == ok)
@@ -207,8 +211,8 @@ def test_a_server_that_was_stopped_and_goes_on_is_found_again_by_those_who_ask(a
         assert answer.startswith(f"STATUS {proxy.address} SERVER_UNAVAILABLE\r\n\r\n{address}, which has".encode())
         server.send_signal(signal.SIGCONT)
         proxy.wait_for(lambda: around.ask(proxy, get) == ok)
-    events = [line["event"] for line in proxy.said()]
-    assert events.index("server-silent") < events.index("server-answers-again")
+        proxy.wait_for(lambda: "server-answers-again" in events())
+    assert events().index("server-silent") < events().index("server-answers-again")
 
 
 def test_a_server_that_is_killed_and_started_again_is_asked_over_a_new_connection(around: Around) -> None:

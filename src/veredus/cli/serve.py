@@ -95,7 +95,7 @@ def _with_ways(message: str) -> str:
     for setting in SETTINGS:
         path = re.escape(setting.path)
         # What stands before a colon was given, and where is said; a default was not.
-        named = rf"(?<![\w./]){path}(?!\.?\w|: )|(?<=default: ){path}"
+        named = rf"(?<![\w./]){path}(?: = \w+)?(?!\.?\w|: )|(?<=default: ){path}"
         named += "|name another directory" * (setting.path == "node.directory")
         ways = f" ({flags.get(setting.path, '--set')} or {setting.variable})"
         message = re.sub(named, rf"\g<0>{ways}", message, count=1)
