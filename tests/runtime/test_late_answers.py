@@ -5,6 +5,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from typing import NamedTuple
 
 import pytest
@@ -17,6 +18,7 @@ from veredus.protocols.topics.messages import Status
 from veredus.runtime.binding import bind_tcp
 from veredus.runtime.topics_limits import TopicsLimits
 from veredus.runtime.topics_sockets import TopicsSockets
+from veredus.runtime.zmtp_links import LATE_SIZE_MAX
 
 BODY = bytes(256 << 10)
 COUNT = 120
@@ -29,6 +31,8 @@ class Listening(NamedTuple):
     address: str
     made: list[int]
     close: Callable[[], None]
+    in_turns: Callable[[], list[int]]
+    """Begins to note how many were made by each turn of the loop."""
 
 
 @pytest.fixture
@@ -58,8 +62,18 @@ def listening() -> Iterator[Listening]:
     def close() -> None:
         asyncio.run_coroutine_threadsafe(end(), loop).result(10)
 
+    def in_turns() -> list[int]:
+        counts: list[int] = []
+
+        def look() -> None:
+            counts.append(len(made))
+            loop.call_soon(look)
+
+        loop.call_soon_threadsafe(look)
+        return counts
+
     sockets = asyncio.run_coroutine_threadsafe(listen(), loop).result(10)
-    yield Listening(sockets.address, made, close)
+    yield Listening(sockets.address, made, close, in_turns)
     close()
     loop.call_soon_threadsafe(loop.stop)
     thread.join()
@@ -92,6 +106,14 @@ def test_an_answer_is_made_only_when_the_peer_has_read_what_was_sent_before(list
         assert 0 < settled_count(listening.made) < SYSTEM_COUNT
         assert read_all(peer) > COUNT * len(BODY)
         assert len(listening.made) == COUNT
+
+
+def test_a_turn_of_the_loop_makes_no_more_than_it_may_for_a_peer_that_reads(listening: Listening) -> None:
+    counts = listening.in_turns()
+    with asking(listening.address, COUNT) as peer:
+        assert read_all(peer) > COUNT * len(BODY)
+    most = max(after - before for before, after in pairwise(counts))
+    assert most <= LATE_SIZE_MAX // len(BODY)
 
 
 def test_a_peer_that_reads_has_its_answers_beside_those_who_do_not(listening: Listening) -> None:

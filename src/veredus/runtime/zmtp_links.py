@@ -93,6 +93,8 @@ class Links:
         self._written: dict[MessageLink, None] = {}
         self._late: dict[MessageLink, None] = {}
         """Those that have room for what they send late, and something of that; who had a turn last stands last."""
+        self._is_late_due = False
+        """Whether the loop is to go on with these."""
         self._tick = self.loop.call_later(TICK_S, self._wake_all)
 
     def add(self, link: MessageLink) -> None:
@@ -152,9 +154,10 @@ class Links:
 
     def send_late_soon(self, link: MessageLink) -> None:
         """The link has room for what it sends late: that is made from the next turn on, a link's after another's."""
-        if not self._late:
-            self.loop.call_soon(self._send_late)
         self._late[link] = None
+        if not self._is_late_due:
+            self._is_late_due = True
+            self.loop.call_soon(self._send_late)
 
     def _send_late(self) -> None:
         size = 0
@@ -163,6 +166,7 @@ class Links:
             del self._late[link]
             size += link.take_late()
         self.unwritten.note_sent(size)
+        self._is_late_due = bool(self._late)
         if self._late:
             self.loop.call_soon(self._send_late)
 
