@@ -69,14 +69,13 @@ class _Client:
 def woven(keeper: KnownPuts, giver: KnownPuts, head: int, row_count: int, floor: int) -> Woven:
     """The order for cursors from `floor` on, of the keeper's sequences to `head` and of the rows of the stage."""
     first = begun = max(floor, head - ROWS_MAX) + 1
-    weaver, is_cut = _weaver_from(first, keeper, giver, head, row_count, floor)
+    weaver, is_cut = whole = _weaver_from(first, keeper, giver, head, row_count, floor)
     while weaver.stopped_at and first <= head:
         # Half as far back each time, so all together take no longer than twice the first one.
         first += (head - first) // 2 + 1
         weaver, is_cut = _weaver_from(first, keeper, giver, head, row_count, floor)
     if weaver.stopped_at:
-        first = begun
-        weaver, is_cut = _weaver_from(first, keeper, giver, head, row_count, floor)
+        first, (weaver, is_cut) = begun, whole
     legs: list[tuple[Place, int]] = []
     for a, b in weaver.legs:
         if a <= head:
