@@ -11,14 +11,20 @@ from veredus.streams.tables import StreamsLimits
 PARKING = {"attempts_max": 2, "parked_to": "parked"}
 
 
-def rig_of(count: int) -> Rig:
+def rig_of(count: int, limits: StreamsLimits | None = None) -> Rig:
     """A stream with so many publications, and somewhere to park."""
-    rig = Rig()
+    rig = Rig(limits=limits or StreamsLimits())
     grant = rig.attach(1)
     rig.attach(2, stream="parked")
     for number in range(1, count + 1):
         rig.publish(grant, number)
     return rig
+
+
+def place_of(rig: Rig, text: bytes) -> tuple[bytearray, int]:
+    """The segment that holds this, and where."""
+    (octets,) = [octets for name, octets in rig.disk.files.items() if name.endswith(".segment") and text in octets]
+    return octets, octets.index(text)
 
 
 def live(rig: Rig, session: int, handed_to: int, who: int = 0) -> list[int]:
@@ -150,17 +156,12 @@ def test_what_was_handed_out_before_a_filter_came_is_not_counted_behind_it() -> 
 
 
 def test_what_an_application_was_told_that_cannot_be_had_is_no_attempt_at_it() -> None:
-    rig = Rig(limits=StreamsLimits(tail_size_max=1))
-    rig.attach(2, stream="parked")
-    grant = rig.attach(1)
-    for number in range(1, 5):
-        rig.publish(grant, number)
-    (name,) = [name for name in rig.disk.files if name.endswith(".segment") and b"alpha|2|" in rig.disk.files[name]]
-    place = rig.disk.files[name].index(b"alpha|2|")
-    rig.disk.files[name][place] ^= 1
+    rig = rig_of(4, StreamsLimits(tail_size_max=1))
+    octets, place = place_of(rig, b"alpha|2|")
+    octets[place] ^= 1
     for session in (5, 6):
         assert 2 not in live(rig, session, handed_to=4, who=session)
-    rig.disk.files[name][place] ^= 1
+    octets[place] ^= 1
     assert live(rig, 7, handed_to=2) == [2], "the disk reads it again; the others were tried twice"
     assert live(rig, 8, handed_to=2) == [2], "it was tried once"
     assert live(rig, 9, handed_to=0) == []
@@ -168,19 +169,14 @@ def test_what_an_application_was_told_that_cannot_be_had_is_no_attempt_at_it() -
 
 
 def test_what_an_application_was_handed_before_it_could_not_be_had_was_tried() -> None:
-    rig = Rig(limits=StreamsLimits(tail_size_max=1))
-    rig.attach(2, stream="parked")
-    grant = rig.attach(1)
-    for number in range(1, 5):
-        rig.publish(grant, number)
+    rig = rig_of(4, StreamsLimits(tail_size_max=1))
     rig.subscribe(5, "bob", who=5, **PARKING)
     rig.do(x.HandedOut(5, 4))
-    (name,) = [name for name in rig.disk.files if name.endswith(".segment") and b"alpha|2|" in rig.disk.files[name]]
-    place = rig.disk.files[name].index(b"alpha|2|")
-    rig.disk.files[name][place] ^= 1
+    octets, place = place_of(rig, b"alpha|2|")
+    octets[place] ^= 1
     assert 2 not in live(rig, 6, handed_to=4, who=5)
     assert rig.said_to(6, x.PushGap) != []
-    rig.disk.files[name][place] ^= 1
+    octets[place] ^= 1
     assert live(rig, 7, handed_to=4) == [1, 2, 3, 4]
     assert live(rig, 8, handed_to=0) == []
     assert parked(rig, 90) == [1, 2, 3, 4]
