@@ -27,6 +27,7 @@ from veredus.journal.exchange import (
 )
 from veredus.journal.phases import Phase
 from veredus.journal.settings import LogSettings
+from veredus.kernel.events import DeadlineReached
 from veredus.kernel.gathered import Gathered
 
 SMALL = LogSettings(segment_size=16 << 10, checkpoint_interval_size=1 << 30)
@@ -333,3 +334,50 @@ def test_a_stray_answer_of_the_disk_is_ignored() -> None:
     rig.tell(GroupFailed(77, "io-error", "not ours"))
     assert rig.log.phase is Phase.RUNNING
     assert rig.said == []
+
+
+def until_answered(rig: Rig) -> None:
+    """Carry out what was ordered until something is answered."""
+    while not rig.said:
+        rig.step()
+
+
+def test_what_one_group_made_durable_is_answered_a_part_at_a_time_and_in_order() -> None:
+    rig = Rig(LogSettings(segment_size=64 << 10, answer_count_max=3))
+    tokens = [rig.append(batch_entry(7, 1 + i)) for i in range(8)]
+    tokens.append(rig.append())
+    size = rig.log.unsynced_size
+    until_answered(rig)
+    assert rig.said == [Appended(token, SyncMode.GROUP) for token in tokens[:3]]
+    assert rig.log.is_answering
+    assert rig.log.unsynced_size == size * 5 // 8
+    later = rig.append(batch_entry(7, 9))
+    rig.tell(DeadlineReached())
+    assert len(rig.said) == 6
+    assert not rig.pending
+    rig.wake()
+    assert rig.said == [Appended(token, SyncMode.GROUP) for token in tokens]
+    assert not rig.log.is_answering
+    assert not rig.log.is_answered
+    rig.settle()
+    assert rig.answer(later) == Appended(later, SyncMode.GROUP)
+    assert rig.log.is_answered
+
+
+def test_large_facts_are_answered_one_by_one() -> None:
+    rig = Rig(LogSettings(segment_size=1 << 20, answer_size_max=1000))
+    tokens = [rig.append(fact_entry(bytes(1000), 5)) for _ in range(3)]
+    rig.append(batch_entry(7, 1, size=2000))
+    until_answered(rig)
+    assert rig.said == [Appended(tokens[0], SyncMode.GROUP)]
+
+
+def test_no_checkpoint_is_wanted_while_something_is_in_the_journal_and_not_answered() -> None:
+    rig = Rig(LogSettings(segment_size=64 << 10, answer_count_max=3, checkpoint_interval_size=1000))
+    for i in range(8):
+        rig.append(batch_entry(7, 1 + i, size=500))
+    until_answered(rig)
+    assert [effect for effect in rig.said if isinstance(effect, CheckpointWanted)] == []
+    rig.wake()
+    assert len(rig.said) == 9
+    assert isinstance(rig.said[-1], CheckpointWanted)

@@ -91,6 +91,30 @@ def test_each_payer_gets_one_item_done_in_a_turn_and_payers_go_round() -> None:
     assert turns.deadline() is None
 
 
+def test_once_enough_was_spent_for_all_the_others_come_first_in_the_next_turn() -> None:
+    turns: Turns[int, int] = Turns(quantum_ns=100)
+    for payer in range(10):
+        turns.wait(payer, payer)
+    done: list[int] = []
+    for turn in (1, 2, 3, 4):
+        for item in turns.each(at(turn)):
+            turns.charge(item, 150, at(turn))
+            done.append(item)
+        assert done == list(range(min(10, 3 * turn)))
+
+
+def test_round_after_round_each_payer_gets_its_share_of_a_turn() -> None:
+    turns: Turns[str, tuple[str, int]] = Turns(quantum_ns=100)
+    for number in range(5):
+        turns.wait("a", ("a", number))
+        turns.wait("b", ("b", number))
+    done: list[tuple[str, int]] = []
+    for payer, number in turns.rounds(at(1)):
+        turns.charge(payer, 60 if payer == "a" else 30, at(1))
+        done.append((payer, number))
+    assert done == [("a", 0), ("b", 0), ("a", 1), ("b", 1), ("b", 2), ("b", 3)]
+
+
 def test_an_item_waits_once_and_is_forgotten_when_it_is_gone() -> None:
     turns: Turns[str, int] = Turns()
     turns.may_go("a", at(1))

@@ -6,7 +6,7 @@ from veredus.kernel.effects import PauseReading, ResumeReading
 from veredus.kernel.engine import Now
 from veredus.kernel.events import LinkClosed, Received
 from veredus.kernel.turns import QUANTUM_NS
-from veredus.node.pacing import Pacing
+from veredus.node.pacing import BEHIND, Pacing
 from veredus.protocols.links import TurnGiven
 
 GLUTTON, MODEST = "glutton", "modest"
@@ -70,11 +70,12 @@ def test_a_link_that_waits_is_not_read_from_when_the_disk_has_caught_up() -> Non
     pacing.charge(GLUTTON, QUANTUM_NS, at(1))
     pacing.may_tell(Received(1, b"much"), GLUTTON, at(1))
     list(pacing.take_changes())
-    pacing.set_full(True, [1, 2])
-    pacing.open(3)
-    assert list(pacing.take_changes()) == [PauseReading(2), PauseReading(3)]
-    pacing.set_full(False, [1, 2, 3])
-    assert list(pacing.take_changes()) == [ResumeReading(2), ResumeReading(3)]
+    pacing.hold_back(1, BEHIND)
+    pacing.hold_back(2, BEHIND)
+    assert list(pacing.take_changes()) == [PauseReading(2)]
+    pacing.let_go(1, BEHIND)
+    pacing.let_go(2, BEHIND)
+    assert list(pacing.take_changes()) == [ResumeReading(2)]
 
 
 def test_a_link_whose_peer_does_not_read_is_asked_for_nothing_until_it_does() -> None:

@@ -159,3 +159,23 @@ def test_settlements_that_are_answered_together_are_all_named(rig: Rig) -> None:
     rig.carry_out()
     named = {bounds for said in rig.said_to(5, x.ConfirmSettled) for bounds in said.ranges}
     assert named == {(2, 2), (4, 4), (6, 6), (8, 8)}
+
+
+def test_who_takes_over_a_cursor_with_many_settled_ranges_is_fed_in_turns(rig: Rig) -> None:
+    grant = rig.attach(1)
+    for number in range(6):
+        rig.publish(grant, 10 + 2000 * number, 2000)
+    rig.subscribe(5, "wide", mode=x.SettleMode.INDIVIDUAL)
+    rig.settle(5, *((2 * place, 2 * place) for place in range(1, 6001)))
+    rig.give_turns()
+    again = x.SubscribeRequested(
+        6, "local", "s", "wide", "main", mode=x.SettleMode.INDIVIDUAL, incarnation=incarnation(2), credit=1 << 40
+    )
+    rig.do(again)
+    while not rig.said_to(6, x.GrantSubscription):
+        rig.time_ns += 1
+        rig.carry_out()
+    assert sum(len(push.buffers) for push in rig.pushes(6)) <= 2
+    rig.give_turns()
+    assert sum(len(push.buffers) for push in rig.pushes(6)) == 7
+    assert rig.pushed(6) == [*range(1, 12001, 2), *range(12001, 12010)]

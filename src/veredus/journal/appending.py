@@ -12,11 +12,10 @@ FULL      What carries rows is refused at once; facts go on, as far as the reser
 FAILED    What was under way is in doubt and is never answered; all else is refused. Only recovery leads out.
 
 Invariants
-    (1) At most one group is under way, and it lies behind all that was answered.
+    (1) At most one group is under way, and all before it is answered.
     (2) Requests are answered in their order; a request is in one group, whole.
     (3) A group never reaches over the end of its segment, and nothing is written to a sealed one.
     (4) durable <= position; the catalogue knows exactly what lies before `position`.
-    (5) `asked_growth` is no less than what was taken, and `taken_growth` than what was answered, adds to the state.
 Source: docs/internals/DESIGN.md, "Journal".
 """
 
@@ -30,6 +29,7 @@ from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.engine import Now
 from veredus.kernel.octets import Octets
 
+from .answering import Answering
 from .catalogue import Catalogue, Segment
 from .exchange import (
     Appended,
@@ -59,13 +59,12 @@ from .layout import (
     body_size,
     encode_group,
     encode_segment_header,
-    growth_of,
     salt_at,
     salt_of,
 )
 from .orders import Orders
 from .phases import Phase, Timer
-from .pieces import Append, Group, NextSegment
+from .pieces import Append, Group, NextSegment, append_of
 from .reserve import Reserve
 from .settings import LogSettings, Recovered
 
@@ -78,9 +77,8 @@ class Appending:
     __slots__ = (
         "_catalogue", "_current", "_dropped", "_failure", "_flight", "_free", "_group_number", "_is_closed",
         "_is_next_there", "_is_sync_due", "_journal_id", "_lack", "_next", "_next_ordinal", "_on_sealed", "_orders",
-        "_placed_count", "_queue", "_requested_count", "_reserve", "_settings", "_timers", "appended_count",
-        "appended_size", "asked_growth", "durable", "open_row_count", "phase", "position", "taken_growth",
-        "unsynced_size",
+        "_placed_count", "_queue", "_requested_count", "_reserve", "_settings", "_timers", "answering",
+        "appended_count", "appended_size", "durable", "open_row_count", "phase", "position",
     )  # fmt: skip
 
     def __init__(
@@ -116,14 +114,9 @@ class Appending:
         self.phase = Phase.RUNNING
         self.position = recovered.position
         self.durable = recovered.position
-        self.unsynced_size = 0
-        """Bytes that were asked for and are not yet answered."""
         self.appended_size = self.appended_count = 0
         """Bytes written in this life, with all that the journal adds, and records."""
-        self.asked_growth = recovered.growth
-        """Of a checkpoint's state since the one that recovery began with, in bytes: with all that was asked for."""
-        self.taken_growth = recovered.growth
-        """With what was answered alone."""
+        self.answering = Answering(settings, recovered.growth, orders, timers)
         opened = recovered.open_segment
         rows = {} if opened is None or opened.rows is None else opened.rows
         self.open_row_count = sum(map(row_count, rows.values()))
@@ -164,12 +157,8 @@ class Appending:
 
     def append(self, event: AppendRequested, now: Now) -> None:
         """Queue the request, or refuse it."""
-        size = growth = 0
-        is_facts = True
-        for entry in event.entries:
-            size += len(entry.record)
-            growth += growth_of(entry.kind, entry.record)
-            is_facts = is_facts and entry.kind == RecordKind.FACT
+        append = append_of(event)
+        size = append.size
         if self.phase is Phase.FAILED:
             self._refuse(event.token, "journal-failed", "the journal has failed: restart the node")
         elif self._is_closed and event.entries:
@@ -177,28 +166,34 @@ class Appending:
         elif size > self._settings.append_size_max:
             reason = f"an append may have at most {self._settings.append_size_max} bytes, this one has {size}"
             self._refuse(event.token, "too-large", reason)
-        elif self.phase is Phase.FULL and not is_facts:
+        elif self.phase is Phase.FULL and not append.is_facts:
             self._refuse(event.token, *self._hindrance)
         elif self.phase is Phase.FULL and not self._reserve.take(size, event.payer, event.is_freeing):
             code, reason = self._hindrance
             self._refuse(event.token, code, f"{reason}; what was kept for this until there is space again is used up")
-        elif not size and not self._queue and self._flight is None:
+        elif not size and self.is_idle:
             self._orders.say(Appended(event.token, self._settings.sync))
         else:
-            append = Append(
-                event.token, event.entries, size, growth, is_facts, event.is_synced, event.payer, event.is_freeing
-            )
             self._queue.append(append)
             self._requested_count += 1
-            self.unsynced_size += size
-            self.asked_growth += growth
+            self.answering.ask(append)
             if self._flight is None:
                 self._timers.set(Timer.SUBMIT, now.monotonic_ns)
 
     @property
     def is_idle(self) -> bool:
-        """Whether nothing waits and nothing is under way."""
-        return not self._queue and self._flight is None
+        """Whether nothing waits, nothing is under way, and all is answered."""
+        return not self._queue and self._is_ready
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether all that was asked for is answered."""
+        return not (self._queue or self.answering or (self._flight is not None and self._flight.appends))
+
+    @property
+    def _is_ready(self) -> bool:
+        """Whether another group may be sent on its way."""
+        return self._flight is None and not self.answering
 
     def close(self) -> None:
         """Take no more records: the file that says so is about to be written."""
@@ -224,7 +219,7 @@ class Appending:
 
     def submit(self, now: Now) -> None:
         """Send the next group on its way, if none is and anything waits."""
-        while self._queue and self._flight is None and self.phase is not Phase.FAILED:
+        while self._queue and self._is_ready and self.phase is not Phase.FAILED:
             taken = self._take()
             if not taken:
                 if not self._roll(self._queue[0], now):
@@ -232,8 +227,9 @@ class Appending:
             elif any(append.size for append in taken):
                 self._write(taken, now)
             else:
-                self._answer(taken)
-        if self._is_sync_due and self._flight is None:
+                self._place(taken)
+                self.answering.answer(now)
+        if self._is_sync_due and self._is_ready:
             self._sync()
 
     def _take(self) -> list[Append]:
@@ -278,7 +274,7 @@ class Appending:
                 placed.append((entry, offset))
                 offset += len(record)
         self._group_number += 1
-        header = GroupHeader(self._place(segment), offset - segment.end, self.durable, self.position)
+        header = GroupHeader(_end_of(segment), offset - segment.end, self.durable, self.position)
         buffers[0] = encode_group(header, salt, self._group_number, now.wall_us)
         is_synced = self._is_sync_due or self._settings.sync is SyncMode.GROUP or any(a.is_synced for a in taken)
         size = offset - segment.end
@@ -299,7 +295,7 @@ class Appending:
         self._flight = None
         segment = group.segment
         segment.end = group.end
-        self.position = self._place(segment)
+        self.position = _end_of(segment)
         self.appended_size += group.size
         self.appended_count += len(group.placed)
         for entry, offset in group.placed:
@@ -314,23 +310,25 @@ class Appending:
             self._timers.clear(Timer.SYNC)
         elif self._settings.sync is SyncMode.INTERVAL and not self._timers.is_set(Timer.SYNC):
             self._timers.set(Timer.SYNC, now.monotonic_ns + self._settings.interval_ns)
-        self._answer(group.appends)
+        self._place(group.appends)
         self.prepare(now)
-        self.submit(now)
+        self.answer(now)
 
     def _is_dropped(self, entry: Entry) -> bool:
         is_staged = entry.kind == RecordKind.STAGED
         return entry.stream_id in self._dropped or (is_staged and STAGE_KEY | entry.first_sequence in self._dropped)
 
-    def _answer(self, appends: Sequence[Append]) -> None:
-        for append in appends:
-            self._orders.say(Appended(append.token, self._settings.sync))
-            self.unsynced_size -= append.size
-            self.taken_growth += append.growth
+    def _place(self, appends: Sequence[Append]) -> None:
+        self.answering.place(appends)
         self._placed_count += len(appends)
         if self._dropped:
             placed = self._placed_count
             self._dropped = {key: count for key, count in self._dropped.items() if count > placed}
+
+    def answer(self, now: Now) -> None:
+        """Answer what is in the journal, as much as goes at once; behind all of it the next group is sent."""
+        self.answering.answer(now)
+        self.submit(now)
 
     def failed(self, event: GroupFailed) -> None:
         """What is on the disk is unknown: believe nothing, take nothing more."""
@@ -338,7 +336,8 @@ class Appending:
         if group is None or group.token != event.token:
             return
         self._flight = None
-        self.unsynced_size -= sum(append.size for append in group.appends)
+        for append in group.appends:
+            self.answering.give_up(append)
         self.phase = Phase.FAILED
         self._timers.clear(Timer.SYNC)
         self._timers.clear(Timer.SPACE)
@@ -470,9 +469,6 @@ class Appending:
 
     # ── small things ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _place(self, segment: Segment) -> Position:
-        return Position(segment.number, segment.end)
-
     def _refuse(self, token: int, code: str, reason: str) -> None:
         self._orders.say(AppendFailed(token, code, reason))
 
@@ -482,8 +478,7 @@ class Appending:
 
     def _refuse_queued(self, append: Append, code: str, reason: str) -> None:
         self._refuse(append.token, code, reason)
-        self.unsynced_size -= append.size
-        self.asked_growth -= append.growth
+        self.answering.give_up(append)
         self._placed_count += 1
 
     def check(self) -> None:
@@ -494,6 +489,9 @@ class Appending:
             assert current.end <= current.size, "(3)"
             assert not current.is_sealed, "(3)"
             assert flight is None or (flight.segment is current and flight.end <= current.size), "(1), (3)"
-        assert self.unsynced_size == sum(a.size for a in self._queue) + (
-            0 if flight is None else sum(a.size for a in flight.appends)
-        )
+        assert flight is None or not self.answering, "(1)"
+        self.answering.check((*self._queue, *(() if flight is None else flight.appends)))
+
+
+def _end_of(segment: Segment) -> Position:
+    return Position(segment.number, segment.end)

@@ -84,7 +84,7 @@ class AppendRequested(msgspec.Struct, frozen=True):
     is_synced: bool = False
     """Whether it is answered only when it is durable, whatever `SyncMode` says."""
     payer: str | None = None
-    """On whose share of the reserve it goes, while there is no space for publications; None for the node's own."""
+    """On whose share it goes, of what is on its way and of the reserve for a full disk; None for the node's own."""
     is_freeing: bool = False
     """Whether it lets go of space."""
 

@@ -15,7 +15,7 @@ Source: docs/internals/DESIGN.md, "Journal".
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from veredus.kernel.deadlines import Deadlines
@@ -96,8 +96,23 @@ class Log:
 
     @property
     def unsynced_size(self) -> int:
-        """Bytes that were asked for and are not yet answered; the node stops reading from sources over a bound."""
-        return self._appending.unsynced_size
+        """Bytes that were asked for and are not yet answered."""
+        return self._appending.answering.size
+
+    @property
+    def unsynced_by(self) -> Mapping[str | None, int]:
+        """Those of each payer that has any; of None what the node itself asked for."""
+        return self._appending.answering.size_by
+
+    @property
+    def is_answering(self) -> bool:
+        """Whether something is in the journal, and not answered yet; it is at the next deadlines, a part at each."""
+        return bool(self._appending.answering)
+
+    @property
+    def is_answered(self) -> bool:
+        """Whether all that was asked for is answered."""
+        return self._appending.is_answered
 
     @property
     def has_space(self) -> bool:
@@ -240,6 +255,11 @@ class Log:
     def _submit(self, now: Now) -> None:
         self._appending.submit(now)
 
+    def _answer(self, now: Now) -> None:
+        self._appending.answer(now)
+        self._upkeep.proceed(now)
+        self._upkeep.want()
+
     def _sync(self, now: Now) -> None:
         self._appending.request_sync(now)
 
@@ -262,6 +282,7 @@ class Log:
 _TIMERS: dict[Timer, Callable[[Log, Now], None]] = {
     Timer.START: Log._start,
     Timer.SUBMIT: Log._submit,
+    Timer.ANSWER: Log._answer,
     Timer.SYNC: Log._sync,
     Timer.SPACE: Log._retry_space,
     Timer.HOLD: Log._retry_hold,

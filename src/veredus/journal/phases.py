@@ -17,6 +17,7 @@ class Timer(Symbol):
     """What the log wakes up for."""
 
     SUBMIT = "submit"
+    ANSWER = "answer"
     SYNC = "sync"
     SPACE = "space"
     HOLD = "hold"

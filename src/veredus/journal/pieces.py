@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from veredus.delivery.record import RecordKind
+
 from .catalogue import Segment
-from .exchange import Entry
+from .exchange import AppendRequested, Entry
+from .layout import growth_of
 
 
 @dataclass(slots=True)
@@ -23,6 +26,22 @@ class Append:
     is_synced: bool
     payer: str | None
     is_freeing: bool
+
+    @property
+    def facts_size(self) -> int:
+        """Bytes of facts, where it carries nothing else."""
+        return self.size if self.is_facts else 0
+
+
+def append_of(event: AppendRequested) -> Append:
+    """The request, measured."""
+    size = growth = 0
+    is_facts = True
+    for entry in event.entries:
+        size += len(entry.record)
+        growth += growth_of(entry.kind, entry.record)
+        is_facts = is_facts and entry.kind == RecordKind.FACT
+    return Append(event.token, event.entries, size, growth, is_facts, event.is_synced, event.payer, event.is_freeing)
 
 
 @dataclass(slots=True)

@@ -22,6 +22,10 @@ class LogSettings:
     """What is written and synced at once; a larger append is a group of its own."""
     append_size_max: int = 1 << 30
     """What may be asked for in one append."""
+    answer_count_max: int = 256
+    """How many appends are answered at once: what follows from an answer takes its time."""
+    answer_size_max: int = 32 << 10
+    """And with how many bytes of facts: what follows from a large fact takes longer. One is answered in any case."""
     sync: SyncMode = SyncMode.GROUP
     interval_ns: int = 100_000_000
     """With `SyncMode.INTERVAL`: how long what was written may wait for its sync."""

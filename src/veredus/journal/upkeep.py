@@ -158,7 +158,7 @@ class Upkeep:
         """Ask for a checkpoint, if one is due and none was asked for."""
         interval_size = self._settings.checkpoint_interval_size
         dead_size = self._catalogue.dead_size
-        growth = self._appending.asked_growth - self._grown_size
+        growth = self._appending.answering.asked_growth - self._grown_size
         is_due = (
             # Another one shows how much of it was growth, and then less has to be held back.
             growth >= max(self._checkpoint_size, interval_size // GROWTH_SHARE)
@@ -169,6 +169,8 @@ class Upkeep:
             or (dead_size > 0 and self._appending.phase is Phase.FULL)
         )
         is_busy = self._is_wanted or self._work is not None or self._timers.is_set(Timer.CHECKPOINT)
+        # Whoever takes the state does so at once: what is in the journal and not answered would be missing in it.
+        is_busy = is_busy or bool(self._appending.answering)
         if is_due and not is_busy and self._appending.phase is not Phase.FAILED:
             self._is_wanted = True
             self._orders.say(CheckpointWanted())
@@ -181,7 +183,7 @@ class Upkeep:
         )
         dead = [s.number for s in self._catalogue.segments.values() if s.is_sealed and s.live_count == 0]
         appended = appending.appended_size, appending.appended_count
-        self._begun = _Begun(taken, appending.taken_growth, dead, *appended)
+        self._begun = _Begun(taken, appending.answering.growth, dead, *appended)
 
     def checkpoint(self, event: CheckpointRequested, now: Now) -> None:
         """Begin to write the checkpoint that was begun; that of this very moment if none was, or it is the last."""
@@ -259,7 +261,7 @@ class Upkeep:
     @property
     def _needed_size(self) -> int:
         appending = self._appending
-        growth = appending.asked_growth - self._grown_size + appending.open_row_count * ROW_SIZE
+        growth = appending.answering.asked_growth - self._grown_size + appending.open_row_count * ROW_SIZE
         return self._checkpoint_size + 3 * (growth + self._settings.reserve_size)
 
     def hold_back(self) -> None:

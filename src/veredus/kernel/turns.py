@@ -27,6 +27,9 @@ CROWD_COUNT = 16
 """Of those of the crowd who wait, so many at most get their turn at once: what theirs cost is known behind it."""
 CROWD_NS = 50_000
 """What it costs at least to let one of the crowd have its turn."""
+SPENT_COUNT = 4
+"""Once so many quanta were spent in a turn, for whomever, no other item has it: what comes new is heard first, however
+many payers there are."""
 _OWED_COUNT = 1024
 """Debts are looked through for those that are paid when there are so many, or twice as many as were left then."""
 
@@ -36,7 +39,8 @@ class Turns(Generic[Payer, Item]):
 
     Invariants
         (1) An item waits at most once, and items of one payer get their turns in the order in which they came.
-        (2) In one turn each payer that owes nothing gets one item done, in the order in which payers came to wait.
+        (2) In one turn each payer that owes nothing gets one item done, in the order in which payers came to wait,
+            until `SPENT_COUNT` quanta were spent for whomever: the others come first in the next.
         (3) While anything waits there is a deadline, and each turn brings every payer nearer to its own.
         (4) Of payers that have paid and do not come again nothing is kept for ever.
         (5) What the crowd has done in a turn is bounded, however many payers it has.
@@ -50,6 +54,7 @@ class Turns(Generic[Payer, Item]):
         "_owed_count",
         "_payers",
         "_quantum_ns",
+        "_spent_ns",
         "_turn",
         "_waiting",
     )
@@ -65,6 +70,8 @@ class Turns(Generic[Payer, Item]):
         """What the crowd owes, as each payer in `_owed`."""
         self._turn = 0
         self._now_ns = 0
+        self._spent_ns = 0
+        """In this turn, for all."""
         self._owed: dict[Payer, tuple[int, int]] = {}
         """By payer the turn in which it was last charged, and what it owed then, in nanoseconds."""
         self._owed_count = _OWED_COUNT
@@ -92,6 +99,7 @@ class Turns(Generic[Payer, Item]):
                     self._debt(known, now)
                 self._owed_count = max(_OWED_COUNT, 2 * len(self._owed))
             self._owed[payer] = (self._turn_of(now), self._debt(payer, now) + cost_ns)
+            self._spent_ns += cost_ns
             if self._is_of_crowd(payer):
                 self._crowd = (self._turn, self._crowd_debt(now) + cost_ns)
 
@@ -130,6 +138,8 @@ class Turns(Generic[Payer, Item]):
     def each(self, now: Now, count_max: int | None = None) -> Iterator[Item]:
         """As `due`, one by one: what is not asked for waits on, in front of those who have had their turn."""
         for payer in list(islice(self._ready(now), count_max)):
+            if self._spent_ns >= SPENT_COUNT * self._quantum_ns:
+                return
             waiting = self._waiting.pop(payer, None)
             if waiting is None:
                 continue
@@ -141,6 +151,15 @@ class Turns(Generic[Payer, Item]):
                 # Behind the payers that were not yet ready: the order of payers goes round.
                 self._waiting[payer] = waiting
             yield item
+
+    def rounds(self, now: Now) -> Iterator[Item]:
+        """As `each`, and again, until every payer has had its share of this turn."""
+        is_going_on = True
+        while is_going_on:
+            is_going_on = False
+            for item in self.each(now):
+                is_going_on = True
+                yield item
 
     def _ready(self, now: Now) -> Iterator[Payer]:
         """The payers whose turn it is, in their order; of the crowd some."""
@@ -162,6 +181,7 @@ class Turns(Generic[Payer, Item]):
         if now.monotonic_ns != self._now_ns:
             self._now_ns = now.monotonic_ns
             self._turn += 1
+            self._spent_ns = 0
         return self._turn
 
     def _crowd_debt(self, now: Now) -> int:

@@ -10,6 +10,7 @@ Source: docs/internals/DESIGN.md, "Bounds".
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import NamedTuple, TypeAlias
 
 from msgspec import structs
@@ -101,6 +102,10 @@ class Connections:
     def principal_of(self, link: int) -> str:
         """Who is behind a link, `NOBODY` until that is known."""
         return self._principals.get(link, NOBODY)
+
+    def links_of(self, principals: Container[str]) -> list[int]:
+        """The links of these principals."""
+        return [link for link, principal in self._principals.items() if principal in principals]
 
     def payer_of(self, link: int) -> Payer:
         """Who pays for the work of a link."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar, Protocol
+from typing import ClassVar, Protocol, TypeGuard
 
 from veredus.kernel.engine import Now
 from veredus.protocols.links import SESSION_BITS, Unfinished
@@ -36,5 +36,15 @@ class LinkEngine(Protocol):
 
 def asker_of(session: int, engine: object) -> int:
     """The link that a note of a session is about: its own, or where that carries the questions of many, the asker's."""
-    ask = getattr(engine, "asker_of", None)
-    return (0 if ask is None else ask(session)) or session >> SESSION_BITS
+    return (engine.asker_of(session) if carries_many(engine) else 0) or session >> SESSION_BITS
+
+
+def carries_many(engine: object) -> TypeGuard[_ForMany]:
+    """Whether a link carries the questions of many, each with a principal of its own."""
+    return hasattr(engine, "asker_of")
+
+
+class _ForMany(Protocol):
+    def asker_of(self, session: int) -> int:
+        """The link of who asked, 0 where nobody did."""
+        ...

@@ -53,7 +53,8 @@ from .administering import Administering
 from .backlog import Backlog
 from .checkpointing import Checkpointing
 from .connections import PEER_FAULTS, Connections
-from .dialects import LinkEngine, asker_of
+from .dialects import LinkEngine, asker_of, carries_many
+from .disk_share import DiskShare
 from .exchange import DrainRequested as DrainRequested
 from .exchange import FloorOrdered as FloorOrdered
 from .exchange import PrincipalRevoked, RecordWritten, RightsChanged
@@ -71,7 +72,7 @@ class NodeEngine:
 
     Invariants
         (1) What came in by a link that is closed changes nothing any more, but what it had offered goes on its way.
-        (2) Links are not read from while more than `unsynced_size_max` bytes wait for the disk.
+        (2) While more than `unsynced_size_max` bytes wait for the disk, who has more than a share of them is not read.
         (3) A checkpoint is begun, and asked for, only when every `Appended` before it has been told to the streams
             floor, and everything that the floor has ordered to the log.
         (4) What follows from a fact is done before the next fact is told: who learns that an append was refused has
@@ -102,13 +103,12 @@ class NodeEngine:
         self.links: dict[int, LinkEngine] = {}
         self._open_link = open_link
         self._retention = Retention()
-        self._unsynced_size_max = unsynced_size_max
         self.connections = Connections(connections_max)
         self.administering = Administering()
         self.fault_count = 0
-        self._is_full = False
         self.pacing = Pacing()
         self.quotas = Quotas(*rates_max, self.pacing)
+        self.disk_share = DiskShare(unsynced_size_max, self.connections, self.pacing)
         self._checkpointing = Checkpointing(floor)
         self._link_timers: Deadlines[int] = Deadlines()
         self._queue: deque[object] = deque()
@@ -141,6 +141,10 @@ class NodeEngine:
 
     def close_journal(self, now: Now) -> Sequence[object]:
         """Order the final checkpoint: the next start reads no segment. Nothing may be appended after it."""
+        while self.log.is_answering:
+            # What is in the journal, the checkpoint's state must hold.
+            self._tell_log(DeadlineReached(), now)
+            self._follow(now)
         self._queue.append(self._checkpointing.close())
         self._follow(now)
         out, self._out = self._out, []
@@ -224,9 +228,10 @@ class NodeEngine:
         self.connections.open(event)
         # It counts as a connection of its principal once it has greeted: until then it has said nothing.
         event = structs.replace(event, principal="")
-        self.links[event.link] = self._open_link(event)
+        self.links[event.link] = link = self._open_link(event)
+        if carries_many(link):
+            self.disk_share.share(event.link)
         self._tell_link(event, now)
-        self.pacing.open(event.link)
 
     def _tell_link(self, event: Any, now: Now) -> None:
         link = self.links.get(event.link)
@@ -327,6 +332,7 @@ class NodeEngine:
     def _know_principal(self, event: PrincipalKnown, now: Now) -> None:
         told, orders = self.connections.judge(event, getattr(self.links.get(event.link), "protocol", ""))
         self._out += orders
+        self.disk_share.know(event.link, self.connections.principal_of(event.link))
         self._tell_link(told, now)
 
     def _ask_principal(self, event: AskPrincipal, now: Now) -> None:
@@ -347,6 +353,7 @@ class NodeEngine:
             self._out.append(gone)
         link = self.links.pop(event.link, None)
         self._link_timers.clear(event.link)
+        self.disk_share.forget(event.link)
         self._budget(self.receiving.forget(event.link, now.monotonic_ns), now)
         self.backlog.note(event.link, NOBODY, 0)
         if link is not None:
@@ -395,16 +402,10 @@ class NodeEngine:
         if _is_due(self.receiving.deadline(), heard):
             self._budget(self.receiving.look(heard.monotonic_ns), heard)
 
-    # ── the disk's pace ──────────────────────────────────────────────────────────────────────────────────────────────
+    # ── who is read from ─────────────────────────────────────────────────────────────────────────────────────────────
 
     def _regulate(self, now: Now) -> None:
-        unsynced = self.log.unsynced_size
-        if not self._is_full and unsynced > self._unsynced_size_max:
-            self._is_full = True
-            self.pacing.set_full(True, self.links)
-        elif self._is_full and unsynced <= self._unsynced_size_max // 2:
-            self._is_full = False
-            self.pacing.set_full(False, self.links)
+        self.disk_share.regulate(self.log.unsynced_size, self.log.unsynced_by)
         for change in self.pacing.take_changes():
             self._out.append(change)
             self._tell_link((ReadingPaused if type(change) is PauseReading else ReadingResumed)(change.link), now)

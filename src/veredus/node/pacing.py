@@ -1,4 +1,4 @@
-"""Which links are read from: none while the disk is behind, none that reads no answers, none that has had its share.
+"""Which links are read from: none that reads no answers, none that has had its share, be it of the node or of the disk.
 
     Received ──► may go ──────────────────────────────► told to the link's engine, which may want a turn for the rest
                     ├─ its payer has had its share ────► held; the link is not read from ── its turn ──► told
@@ -10,45 +10,42 @@ that lasts a peer that reads nothing is heard all the same.
 
 Invariants
     (1) What a link received is told to it in its order, and that it is gone comes last.
-    (2) Once `DONE_NS_MAX` were done under one `now`, for whomever, nobody else gets his turn before the next.
+    (2) Once enough was done under one `now`, for whomever, nobody else gets his turn before the next: see `Turns`.
     (3) A link is not read from while anything of it waits, while its answers have used up their room, while there is no
-        room for the frame that it has begun, or while the disk is behind; and is read from otherwise. So what waits to
-        be written to a peer is bounded, whatever the peer asks for.
+        room for the frame that it has begun, or while its principal has used up its share of the disk or its quota; and
+        is read from otherwise. So what waits to be written to a peer is bounded, whatever the peer asks for.
 Source: docs/internals/DESIGN.md, "Bounds".
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from veredus.kernel.effects import PauseReading, ResumeReading
 from veredus.kernel.engine import Now
 from veredus.kernel.events import LinkClosed, Received
-from veredus.kernel.turns import CROWD_NS, QUANTUM_NS, Turns
+from veredus.kernel.turns import CROWD_NS, Turns
 from veredus.protocols.links import TurnGiven
 
 from .connections import Payer, is_stranger
 
 _ABSENT = object()
-DONE_NS_MAX = 4 * QUANTUM_NS
-"""Whoever comes new is heard when so much was done for others at the latest, however many have their turn."""
-CROWDED, RECEIVED, SENT = 1, 2, 4
-"""Why a link is held back: no room for its frame, or its principal has used up what it may send, or be sent."""
+CROWDED, RECEIVED, SENT, BEHIND = 1, 2, 4, 8
+"""Why a link is held back: no room for its frame, or its principal has used up what it may send, be sent, or have on
+its way to the disk.
+"""
 
 
 class Pacing:
     """Owns what waits for a turn, by link, and whether each link is read from."""
 
     __slots__ = (
-        "_changes", "_clogged", "_congested", "_crowded", "_done_at_ns", "_done_ns", "_held", "_is_full", "_slowed",
-        "_turns", "_working",
+        "_changes", "_clogged", "_congested", "_crowded", "_held", "_slowed", "_turns", "_working",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._turns: Turns[Payer, int] = Turns(is_of_crowd=is_stranger)
-        self._done_at_ns = self._done_ns = 0
-        """How much was done under which `now`, for all."""
         self._held: dict[int, deque[Received | LinkClosed]] = {}
         """By link what it has not been told: what was received, and at last that it is gone."""
         self._working: dict[int, None] = {}
@@ -61,7 +58,6 @@ class Pacing:
         """Links of which something waits, or may be about to: they are not read from."""
         self._crowded: dict[int, int] = {}
         """Links that are held back, and why, as a sum."""
-        self._is_full = False
         self._changes: list[PauseReading | ResumeReading] = []
 
     def deadline(self) -> int | None:
@@ -72,15 +68,10 @@ class Pacing:
         """The links whose turn it is, one by one, until enough was done; each is to be asked for by `next_of`."""
         for link in self._turns.each(now):
             yield TurnGiven(link)
-            if self._done_ns >= DONE_NS_MAX and self._done_at_ns == now.monotonic_ns:
-                return
 
     def charge(self, payer: Payer, cost_ns: int, now: Now) -> None:
         """Work was done for the payer."""
         self._turns.charge(payer, cost_ns, now)
-        if self._done_at_ns != now.monotonic_ns:
-            self._done_at_ns, self._done_ns = now.monotonic_ns, 0
-        self._done_ns += cost_ns
 
     # ── what a link is told ──────────────────────────────────────────────────────────────────────────────────────────
 
@@ -186,7 +177,7 @@ class Pacing:
         return not self._is_read(link) and link not in self._clogged
 
     def _is_read(self, link: int) -> bool:
-        return not self._is_full and link not in self._slowed and link not in self._crowded
+        return link not in self._slowed and link not in self._crowded
 
     def next_of(self, turn: TurnGiven) -> TurnGiven | Received | LinkClosed:
         """What a link is told in its turn: to go on with what it has, or the next that was held."""
@@ -206,19 +197,6 @@ class Pacing:
             self._wait(link, payer)
         elif link in self._slowed and link not in self._clogged:
             self._ease(link)
-
-    # ── reading ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def set_full(self, is_full: bool, links: Iterable[int]) -> None:
-        """The disk is behind, or is no more: no link is read from, or each that nothing of waits."""
-        self._is_full = is_full
-        change = PauseReading if is_full else ResumeReading
-        self._changes += [change(link) for link in links if link not in self._slowed and link not in self._crowded]
-
-    def open(self, link: int) -> None:
-        """A link came up."""
-        if self._is_full:
-            self._changes.append(PauseReading(link))
 
     def take_changes(self) -> Iterator[PauseReading | ResumeReading]:
         """What is to be done about reading, once."""

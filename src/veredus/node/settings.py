@@ -37,6 +37,10 @@ _UNPROVEN = (
     "Open connections that are not authenticated, at most a quarter of `connections_max`. Above this number, the node"
     " closes the oldest one of the address that has the most"
 )
+_UNSYNCED = (
+    "Bytes received and not yet on disk. Above this size, the node does not read from the principals that have more"
+    " than an equal share of them"
+)
 _UNPROVEN_PER_ADDRESS = (
     "Open connections of one address at one listener that are not authenticated. Above this number, the node closes"
     " the oldest one. An address is an IPv4 address, the upper 64 bits of an IPv6 address, or a user of a Unix socket"
@@ -173,9 +177,7 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     frame_timeout_ns: Annotated[
         int, _duration("How long a frame of more than 64 KiB may take until it is complete", 100 * MS)
     ] = 60 * SECOND
-    unsynced_size_max: Annotated[
-        int, _size("Bytes received and not yet on disk. Above this size, the node reads nothing from sources", MIB)
-    ] = 64 * MIB
+    unsynced_size_max: Annotated[int, _size(_UNSYNCED, MIB)] = 64 * MIB
     tail_size_max: Annotated[int, _size("Memory for the newest publications of all streams, which live flow reads")] = (
         64 * MIB
     )

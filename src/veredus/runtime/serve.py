@@ -424,7 +424,7 @@ class Node:
     async def _end_well(self) -> None:
         self.host.post(DrainRequested())
         self._drain_until_s = self._loop.time() + self.settings.node.drain_timeout_ns / 1e9
-        while (self.engine.links or self.engine.log.unsynced_size) and self._loop.time() < self._drain_until_s:
+        while (self.engine.links or not self.engine.log.is_answered) and self._loop.time() < self._drain_until_s:
             await asyncio.sleep(0.01)
         self._close_links()
         await self._settle_journal()
@@ -437,7 +437,7 @@ class Node:
         try:
             async with asyncio.timeout(JOURNAL_TIMEOUT_S):
                 await asyncio.sleep(0.02)
-                while self.engine.log.unsynced_size and self.engine.log.phase is Phase.RUNNING:
+                while not self.engine.log.is_answered and self.engine.log.phase is Phase.RUNNING:
                     await asyncio.sleep(0.005)
                 self._checkpointed = self._loop.create_future()
                 for effect in self.engine.close_journal(read_clocks()):

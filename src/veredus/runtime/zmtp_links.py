@@ -140,9 +140,8 @@ class Links:
         if self._turns.deadline() is None:
             return
         turn = self._current_turn()
-        while links := self._turns.due(turn):
-            for link in links:
-                link.take_turn()
+        for link in self._turns.rounds(turn):
+            link.take_turn()
 
     # ── writing ──────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -324,7 +324,7 @@ class Machine:
     @property
     def is_idle(self) -> bool:
         """Whether it has done all that it was told."""
-        is_up = self.engine is not None and not self._inbox and not self.engine.log.unsynced_size
+        is_up = self.engine is not None and not self._inbox and self.engine.log.is_answered
         return is_up and self.disk.is_idle
 
     def check_leases(self) -> None:
@@ -457,7 +457,7 @@ class Machine:
     def _close_when_idle(self, life: int) -> None:
         if life != self._life or self.engine is None:
             return
-        if self._inbox or self.engine.log.unsynced_size:
+        if self._inbox or not self.engine.log.is_answered:
             self.world.after(MILLISECOND, lambda: self.gate.through(lambda: self._close_when_idle(life)))
             return
         for effect in self.engine.close_journal(self.clock.now()):

@@ -279,7 +279,7 @@ class TopicsScene:
 
     def _machine(self, name: str, proxies: Sequence[str], natives: frozenset[str]) -> TopicsMachine:
         world, dice = self.world, self.world.dice
-        drawn = drawn_settings(dice.die(f"settings/{name}"), dice.die(f"keeping/{name}"))
+        drawn = drawn_settings(*(dice.die(f"{what}/{name}") for what in ("settings", "keeping", "answering")))
         log = replace(drawn.log, sync=SyncMode.GROUP)
         limits = structs.replace(drawn.limits, config=StreamConfig(), unsettled_max=1000)
         if self._bulk > 10_000:

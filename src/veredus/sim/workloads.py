@@ -104,11 +104,12 @@ LEASE_NS_MAX = 600 * SECOND
 WHOLE = Part()
 
 
-def drawn_settings(die: Die, keeping: Die) -> MachineSettings:
-    """How a world's node is set: small, so that every bound and seam is met. `keeping`: of syncs and retention."""
+def drawn_settings(die: Die, keeping: Die, answering: Die) -> MachineSettings:
+    """How a world's node is set: small, so that every bound and seam is met; `keeping`: of syncs and retention."""
     segment_size = die.spread(16 << 10, 256 << 10) // 4096 * 4096
     log = LogSettings(
         segment_size=segment_size,
+        answer_count_max=answering.between(1, 8) if answering.chance(0.3) else 256,
         group_size_max=die.spread(1 << 10, 256 << 10),
         checkpoint_interval_size=die.spread(8 << 10, 512 << 10),
         free_count_max=die.between(0, 2),
@@ -310,7 +311,9 @@ class Scene:
 
     def _settings(self) -> MachineSettings:
         dice = self.world.dice
-        settings = self.leaning.set_node(self._leaning_die, drawn_settings(dice.die("settings"), dice.die("keeping")))
+        settings = self.leaning.set_node(
+            self._leaning_die, drawn_settings(*map(dice.die, ("settings", "keeping", "answering")))
+        )
         if self._topology.sync == "any":
             return settings
         return replace(settings, log=replace(settings.log, sync=SyncMode[self._topology.sync.upper()]))

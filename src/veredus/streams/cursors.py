@@ -148,14 +148,13 @@ class Cursors:
 
     def give_turns(self, now: Now) -> None:
         """Change subscriptions, or journal cursors, whose turn it is: of each owner, until it has had its share."""
-        while keys := self.turns.due(now):
-            for key in keys:
-                subscription = self._waiting.pop(key)
-                if subscription.changes:
-                    self.make_changes(subscription, now, has_turn=True)
-                    self.go_on(subscription, now)
-                elif subscription.is_stale:
-                    self.journal(subscription, now, has_turn=True)
+        for key in self.turns.rounds(now):
+            subscription = self._waiting.pop(key)
+            if subscription.changes:
+                self.make_changes(subscription, now, has_turn=True)
+                self.go_on(subscription, now)
+            elif subscription.is_stale:
+                self.journal(subscription, now, has_turn=True)
 
     def cursor_durable(
         self, subscription: Subscription, fact: SubscriptionSettled, told: tuple[Awaited, ...], now: Now

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from veredus.delivery.arrays import TIMESTAMP, constant_octets, constant_time, int64_array
-from veredus.delivery.batch import BatchHeader, raw_size_of, read_header
+from veredus.delivery.batch import BatchHeader, Layout, raw_size_of, read_header
 from veredus.delivery.payload import Unpacked, excerpt_record
 from veredus.delivery.publication import Columns
 from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_envelope, write_envelope
@@ -45,6 +45,8 @@ _ASKED_NS_MAX = 5 * QUANTUM_NS
 _KEPT_SIZE_MAX = 16 << 20
 _MOVE_NS = 3
 """What it costs to write an octet of a payload anew, and to compress it, roughly."""
+_OPENED_ROW_NS, _CUT_ROW_NS = 1_500, 500
+"""What it costs to read a row that is no column, and to leave some of the rows of a record out, by row; roughly."""
 _OUTCOME_SIZE = 512
 """What an outcome takes besides the memory of its excerpt, in bytes, roughly."""
 
@@ -262,6 +264,8 @@ class Examiner:
             return self._unpacked
         batch, header = _batch_in(record)
         self.cost_ns += raw_size_of(batch, header)
+        if header.layout == Layout.ROWS:
+            self.cost_ns += _OPENED_ROW_NS * header.count
         self._unpacked_of, self._unpacked = record, Unpacked(batch, header)
         return self._unpacked
 
@@ -306,6 +310,7 @@ class Examiner:
         if len(chosen) == record.count:
             return Excerpt(record.memory, ((base, base + record.count - 1),))
         opened = self._opened(record)
+        self.cost_ns += _CUT_ROW_NS * record.count
         memory = excerpt_record(opened.header, opened.columns, selection)
         size = ENVELOPE_SIZE + read_size(memory)
         envelope = Envelope(RecordKind.BATCH, 0, size - ENVELOPE_SIZE, 0, base, record.append_time_us)

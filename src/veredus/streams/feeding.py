@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TypeAlias
 
 from veredus.journal.exchange import PlacedRecord
@@ -201,14 +202,9 @@ class Feeding:
 
     def give_turns(self, now: Now) -> None:
         """Feed the flows whose turn it is; where they push little, many of one principal share a turn."""
-        for stream in self.asking.due(now):
+        for stream in self.asking.each(now):
             self._reach(stream, now, has_turn=True)
-        self._give(self.turns.due(now), now)
-        while waiting := self.sending.due(now):
-            self._give(waiting, now)
-
-    def _give(self, waiting: Sequence[int | str], now: Now) -> None:
-        for item in waiting:
+        for item in chain(self.turns.each(now), self.sending.rounds(now)):
             if isinstance(item, str):
                 self._feed_due(item, now)
             elif (flow := self.flows.get(item)) is not None:

@@ -145,7 +145,10 @@ class Flow:
     @property
     def takes_no_work(self) -> bool:
         """Whether records are pushed as they are: no filter is tried, and no row is taken out of one."""
-        return self.wanted.compiled.is_everything and (self.subscription is None or not self.subscription.parked_to)
+        subscription = self.subscription
+        if subscription is not None and (subscription.parked_to or subscription.excluded or self.legs):
+            return False
+        return self.wanted.compiled.is_everything
 
     @property
     def waits_for(self) -> str:

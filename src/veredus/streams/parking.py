@@ -85,7 +85,7 @@ class Parking:
         subscription.is_changing = True
         subscription.leaving = joined(runs)
         waiter = _Parked(self, subscription, target, tuple(entries), runs, settled.floor, outcome)
-        self._orders.append((*entries, fact), waiter)
+        self._orders.append((*entries, fact), waiter, payer=subscription.owner)
 
     def _entry(
         self,

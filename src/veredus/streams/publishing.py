@@ -320,7 +320,8 @@ class Publishing:
             attachment.source.assign(header.last_number)
         attachment.number = header.last_number
         entry = Entry(event.record, RecordKind.BATCH, stream.stream_id, sequence, header.count, append_time_us)
-        self._orders.append((entry,), OfferedBatch(self, attachment, header, entry, before))
+        waiter = OfferedBatch(self, attachment, header, entry, before)
+        self._orders.append((entry,), waiter, payer=attachment.principal)
 
     def _tell_clock(self, stream: Stream, behind_us: int) -> None:
         """The clock lies behind what it said before: append times stand still until it is there again. Said once."""
@@ -336,7 +337,7 @@ class Publishing:
         entry = Entry(
             event.record, RecordKind.STAGED, attachment.stream.stream_id, stage.stage, header.count, now.wall_us
         )
-        self._orders.append((entry,), OfferedStaged(self, attachment, stage, header))
+        self._orders.append((entry,), OfferedStaged(self, attachment, stage, header), payer=attachment.principal)
 
     # ── what the journal said ────────────────────────────────────────────────────────────────────────────────────────
 

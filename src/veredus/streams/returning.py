@@ -102,7 +102,7 @@ class Returning:
 
     def give_turns(self, now: Now) -> None:
         """Move what is next of each principal."""
-        for flow in self.turns.due(now):
+        for flow in self.turns.each(now):
             self._feeding.in_turn(_subscription_of(flow), partial(self._begin, flow, has_turn=True), now)
 
     def _begin(self, flow: Flow, now: Now, *, has_turn: bool = False) -> None:

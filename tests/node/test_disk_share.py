@@ -1,0 +1,95 @@
+"""While the disk is behind, whoever has more than a share of what waits for it is not read from, and nobody else."""
+
+from __future__ import annotations
+
+from veredus.kernel.effects import PauseReading, ResumeReading
+from veredus.kernel.events import LinkOpened
+from veredus.node.connections import Connections
+from veredus.node.disk_share import DiskShare
+from veredus.node.pacing import Pacing
+from veredus.protocols.zeps.orders import PrincipalKnown
+
+SIZE_MAX = 1000
+
+
+class Rig:
+    """A share of the disk, with links by number and principal; `read` is what is read from."""
+
+    def __init__(self, **links: str) -> None:
+        self.connections = Connections(100)
+        self.pacing = Pacing()
+        self.share = DiskShare(SIZE_MAX, self.connections, self.pacing)
+        self.read: set[int] = set()
+        for name, principal in links.items():
+            self.open(int(name[1:]), principal)
+
+    def open(self, link: int, principal: str) -> None:
+        self.connections.open(LinkOpened(link, "tcp", "1.2.3.4:5"))
+        self.read.add(link)
+        if principal:
+            self.connections.judge(PrincipalKnown(link, principal), "")
+            self.share.know(link, principal)
+        self._follow()
+
+    def put(self, node: int = 0, **sizes: int) -> set[int]:
+        """So much is on its way of each principal, and of the node itself; returns the links that are read from."""
+        by_payer: dict[str | None, int] = {None: node, **sizes} if node else {**sizes}
+        self.share.regulate(sum(by_payer.values()), by_payer)
+        self._follow()
+        return self.read
+
+    def _follow(self) -> None:
+        for change in self.pacing.take_changes():
+            match change:
+                case PauseReading(link):
+                    self.read.remove(link)
+                case ResumeReading(link):
+                    self.read.add(link)
+
+
+def test_who_fills_the_way_to_the_disk_waits_with_all_of_its_links_and_nobody_else_does() -> None:
+    rig = Rig(_1="greedy", _2="greedy", _3="modest", _4="")
+    assert rig.put(greedy=950, modest=50) == {1, 2, 3, 4}
+    assert rig.put(greedy=951, modest=50) == {3, 4}
+    assert rig.share.waiting_count == 1
+
+
+def test_who_waits_is_read_again_when_its_own_has_gone_down_however_much_others_send() -> None:
+    rig = Rig(_1="greedy", _2="modest")
+    assert rig.put(greedy=900, modest=101) == {2}
+    assert rig.put(greedy=300, modest=400) == {2}
+    assert rig.put(greedy=250, modest=490) == {1, 2}
+
+
+def test_all_are_read_again_when_half_of_it_is_on_the_disk() -> None:
+    rig = Rig(_1="greedy", _2="modest")
+    assert rig.put(greedy=900, modest=101) == {2}
+    assert rig.put(greedy=500) == {1, 2}
+
+
+def test_those_who_do_not_wait_have_no_more_together_than_is_allowed() -> None:
+    rig = Rig(_1="a", _2="b", _3="c", _4="d")
+    assert rig.put(a=1001) == {2, 3, 4}
+    assert rig.put(a=1001, b=500, c=100, d=100) == {3, 4}
+    assert rig.put(a=1001, b=500, c=251, d=251) == set()
+
+
+def test_a_link_that_comes_up_while_its_principal_waits_is_not_read_from_either() -> None:
+    rig = Rig(_1="greedy", _2="modest")
+    rig.put(greedy=1001)
+    rig.open(3, "greedy")
+    rig.open(4, "modest")
+    assert rig.read == {2, 4}
+    assert rig.put(greedy=1) == {1, 2, 3, 4}
+
+
+def test_whoever_has_proved_nothing_has_one_share_and_who_has_not_greeted_is_heard() -> None:
+    rig = Rig(_1="anonymous", _2="local", _3="somebody", _4="")
+    rig.share.regulate(1001, {"anonymous": 500, "": 301, "somebody": 200})
+    rig._follow()
+    assert rig.read == {3, 4}
+
+
+def test_what_the_node_itself_appends_is_nobody_s_fault() -> None:
+    rig = Rig(_1="a", _2="b")
+    assert rig.put(node=2000, a=10, b=10) == {1, 2}
