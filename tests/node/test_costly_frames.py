@@ -42,7 +42,7 @@ PING = native.encode_frame(Kind.PING, 0)
 class Node:
     """A node with three native links of two principals, over a disk of dictionaries; `heard` is by link."""
 
-    def __init__(self) -> None:
+    def __init__(self, unsynced_size_max: int = 1 << 30) -> None:
         self.disk = MemoryDisk()
         self.time_ns = 1_000_000_000
         self.parsers = {link: FrameParser(1 << 20) for link in PRINCIPALS}
@@ -50,7 +50,7 @@ class Node:
         found = recover_from(self.disk, SETTINGS)
         floor = StreamsEngine(StreamsLimits(), x.Durability.GROUP, lambda: bytes(16), lambda *_: True, lambda _: 0)
         log = Log(SETTINGS, found.recovered)
-        self.engine = NodeEngine(log, floor, lambda event: NodeLink(event.link, LinkLimits()), 1 << 30, 10)
+        self.engine = NodeEngine(log, floor, lambda event: NodeLink(event.link, LinkLimits()), unsynced_size_max, 10)
         self.tell(FloorOrdered(floor.finish_recovery(found.recovered.is_clean)))
         for link, principal in PRINCIPALS.items():
             self.tell(LinkOpened(link, "tcp", f"peer-{link}", principal))

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from tests.node.test_awaited_requests import COUNT, CREATIONS
+from tests.node.test_costly_frames import BOMBER, ITS_OTHER, PING, VICTIM
+from tests.node.test_large_answers import SlowNode
 from veredus.kernel.effects import PauseReading, ResumeReading
-from veredus.kernel.events import LinkOpened
+from veredus.kernel.events import LinkOpened, Received
 from veredus.node.connections import Connections
 from veredus.node.disk_share import DiskShare
 from veredus.node.pacing import Pacing
@@ -93,3 +96,19 @@ def test_whoever_has_proved_nothing_has_one_share_and_who_has_not_greeted_is_hea
 def test_what_the_node_itself_appends_is_nobody_s_fault() -> None:
     rig = Rig(_1="a", _2="b")
     assert rig.put(node=2000, a=10, b=10) == {1, 2}
+
+
+def test_while_one_fills_the_way_to_the_disk_a_neighbour_of_its_node_is_heard() -> None:
+    node = SlowNode(unsynced_size_max=10_000)
+    node.hold()
+    node.tell(Received(BOMBER, CREATIONS))
+    node.turns(COUNT)
+    assert node.engine.disk_share.waiting_count == 1
+    assert node.engine.pacing.is_unheard(ITS_OTHER)
+    assert not node.engine.pacing.is_unheard(VICTIM)
+    node.tell(Received(VICTIM, PING))
+    assert node.pongs(VICTIM) == 1
+    node.release()
+    node.turns(2 * COUNT)
+    assert node.engine.disk_share.waiting_count == 0
+    assert not node.engine.pacing.is_unheard(ITS_OTHER)

@@ -33,11 +33,11 @@ ANSWER_SIZE = STREAMS_COUNT * 250
 class SlowNode(Node):
     """As `Node`, but its disk may be held; and what it sends is kept as it is, by link."""
 
-    def __init__(self) -> None:
+    def __init__(self, unsynced_size_max: int = 1 << 30) -> None:
         self.is_held = False
         self.writing: list[object] = []
         self.sent: dict[int, list[Octets]] = {}
-        super().__init__()
+        super().__init__(unsynced_size_max)
 
     def tell(self, *events: object) -> None:
         queue: deque[Any] = deque(events)
