@@ -83,6 +83,7 @@ FIGURES = (
     Figure("veredus_clock_behind_seconds", Kind.GAUGE, "How far the clock was behind the last append time"),
     Figure("veredus_audit_records_lost", Kind.COUNTER, "Records of the audit log that could not be written"),
     Figure("veredus_principals_slowed", Kind.GAUGE, "Principals that wait for their quota of bytes", ("direction",)),
+    Figure("veredus_principals_behind", Kind.GAUGE, "Principals that wait for the disk"),
     Figure("veredus_ready", Kind.GAUGE, "1 while the node accepts publications"),
     Figure("veredus_stream_head", Kind.GAUGE, "The newest durable sequence of a stream", _STREAM),
     Figure("veredus_stream_floor", Kind.GAUGE, "The oldest sequence that a stream keeps", _STREAM),

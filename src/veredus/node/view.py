@@ -59,6 +59,7 @@ def _sums(engine: NodeEngine) -> Iterator[Reading]:
     yield Reading("veredus_clock_behind_seconds", counts.clock_behind_us / 1e6)
     yield Reading("veredus_principals_slowed", engine.quotas.received.slowed_count, ("received",))
     yield Reading("veredus_principals_slowed", engine.quotas.sent.slowed_count, ("sent",))
+    yield Reading("veredus_principals_behind", engine.disk_share.waiting_count)
     yield Reading("veredus_ready", log.has_space)
 
 
