@@ -35,7 +35,7 @@ from .answers import Answers
 from .asking import Asked
 from .interests import Interests
 from .orders import SessionCongested, SessionDrained
-from .packing import Unpacker
+from .packing import Unpacker, buffers_of
 from .undelivered import Undelivered
 
 WINDOW_SIZE = 256 << 10
@@ -269,9 +269,9 @@ class Delivering:
         if not self._is_congested and not self._answers.withholds_deliveries:
             commands, self._credit = self._unpacker.take(self._credit)
             if self._is_framed:
-                self._effects += [Send(self._link, (command,)) for command in commands]
+                self._effects += [Send(self._link, buffers_of((command,))) for command in commands]
             elif commands:
-                self._effects.append(Send(self._link, (b"".join(commands),)))
+                self._effects.append(Send(self._link, buffers_of(commands)))
             self._go_on_walking()
         wanted = self._wanted_credit()
         if self._leg and wanted and self._floor_credit <= 0:
