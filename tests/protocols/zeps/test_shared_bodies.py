@@ -12,13 +12,15 @@ from veredus.delivery.rows import encode_rows
 from veredus.kernel.effects import Send
 from veredus.kernel.events import DeadlineReached
 from veredus.kernel.octets import Octets
+from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.links import session_of
 from veredus.protocols.zeps import frames
+from veredus.protocols.zeps.delivering import OCTET_NS
 from veredus.protocols.zeps.packing import SHARED_SIZE_MIN
 from veredus.streams import exchange as x
 
 from .peer import MUCH, Peer
-from .place import Place
+from .place import START_NS, Place
 
 WRITER = 99
 READERS = range(1, 5)
@@ -76,3 +78,10 @@ def test_what_is_small_and_what_is_a_small_part_of_much_is_copied_and_holds_noth
     published(place, [b"small", *[b"x" * SHARED_SIZE_MIN] * 8, b"small", bytes(SHARED_SIZE_MIN - 1)])
     assert all(isinstance(buffer, bytes) for link in READERS for buffer in place.buffers[link])
     assert len(place.buffers[1][-1]) > 8 * SHARED_SIZE_MIN, "all of it is one buffer"
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_who_is_delivered_what_was_compressed_pays_for_what_it_is_decompressed(codec: str) -> None:
+    place, size = Place(), 10 * QUANTUM_NS // OCTET_NS
+    published(place, [bytes(size)], codec)
+    assert place.monotonic_ns - START_NS >= 10 * (len(READERS) - 1), "turns of their principal"
