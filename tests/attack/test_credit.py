@@ -23,6 +23,8 @@ pytestmark = pytest.mark.slow
 MIB = 1 << 20
 MUCH = 1 << 60
 BODY = bytes(200)
+LARGE_GROWTH_MAX = 60
+"""In MiB, however many peers wait for what is published once."""
 
 
 @pytest.mark.parametrize("door", ["TCP", "ZeroMQ", "TCP, version 2"])
@@ -59,11 +61,41 @@ def test_credit_without_end_of_peers_that_read_nothing_leaves_the_neighbour_its_
     assert growth < bound
 
 
-def _greedy(client: zeps1.Client) -> closing[zeps1.Client]:
+@pytest.mark.parametrize(
+    ("credit", "bodies"),
+    [pytest.param(1, [bytes(100_000)] * 8, id="one byte"), pytest.param(MUCH, [bytes(8 * MIB)], id="without end")],
+)
+def test_large_publications_wait_once_for_all_who_read_nothing_of_them(
+    served: ServedNode, figures: Figures, is_full: bool, credit: int, bodies: list[bytes]
+) -> None:
+    count = 800 if is_full else 200
+    name = "of one byte" if credit == 1 else "without end"
+    with ExitStack() as stack:
+        with served.start() as node, node.publisher("much", source="s") as publisher:
+            publisher.flush()
+            for _ in range(count):
+                stack.enter_context(_greedy(zeps1.over_tcp("127.0.0.1", served.port), credit))
+            assert served.process is not None
+            before = resident_size(served.process.pid)
+            publisher.publish_many(["key"] * len(bodies), bodies)
+            publisher.flush()
+        felt = stack.enter_context(neighbour(served.address))
+        wait_for(felt, 300)
+        growth = (resident_size_peak(served.process.pid) - before) / MIB
+    attack = figures.attack(
+        f"credit {name}, nothing read, for large publications",
+        f"{count} peers, {len(bodies)} of {len(bodies[0]):,} bytes",
+    )
+    attack.record_felt(felt)
+    attack.record("growth", growth, "MiB", f"at most {LARGE_GROWTH_MAX} MiB")
+    assert growth < LARGE_GROWTH_MAX
+
+
+def _greedy(client: zeps1.Client, credit: int = MUCH) -> closing[zeps1.Client]:
     client.attach("much")
     assert client.hear().command == client.ATTACH_OK
     client.subscribe(b"", 0)
-    client.credit(MUCH)
+    client.credit(credit)
     assert client.hear().command == client.SUBSCRIBE_OK
     return closing(client)
 

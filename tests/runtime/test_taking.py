@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 import uvloop
 
+from veredus.kernel.octets import Octets
 from veredus.node.sending import SHARED_SIZE_MIN
 from veredus.runtime.taking import Taking
 
 SIZE = 4 << 20
 """More than a system holds of one connection."""
+MEMORY = bytes(SIZE)
 
 
 async def connected() -> tuple[asyncio.Transport, Taking, socket.socket]:
@@ -23,7 +25,7 @@ async def connected() -> tuple[asyncio.Transport, Taking, socket.socket]:
     return transport, Taking(transport), theirs
 
 
-def say(transport: asyncio.Transport, taking: Taking, *buffers: bytes) -> None:
+def say(transport: asyncio.Transport, taking: Taking, *buffers: Octets) -> None:
     transport.writelines(buffers)
     taking.note(buffers)
 
@@ -33,12 +35,17 @@ async def read(theirs: socket.socket, size: int) -> None:
         size -= len(await asyncio.get_running_loop().sock_recv(theirs, min(size, 1 << 20)))
 
 
+def as_peers_have() -> Iterator[Octets]:
+    """The same memory: as it is, and as each has looked at it."""
+    yield from (MEMORY, MEMORY, memoryview(MEMORY)[:SIZE], memoryview(MEMORY)[:SIZE])
+
+
 async def known_while_it_waits() -> None:
-    large, small, peers = bytes(SIZE), bytes(SHARED_SIZE_MIN - 1), [await connected() for _ in range(2)]
+    large, small, peers = as_peers_have(), bytes(SHARED_SIZE_MIN - 1), [await connected() for _ in range(2)]
     for transport, taking, _ in peers:
-        say(transport, taking, small, large, small, large)
+        say(transport, taking, small, next(large), small, next(large))
     for transport, taking, _ in peers:
-        assert taking.shared == {id(large): transport.get_write_buffer_size() - len(small)}
+        assert taking.shared == {id(MEMORY): transport.get_write_buffer_size() - len(small)}
     transport, taking, theirs = peers[0]
     await read(theirs, len(small) + SIZE)
     await asyncio.sleep(0)

@@ -26,7 +26,7 @@ from .publication import (
     Rows,
     in_dates,
 )
-from .rows import decode_rows, encode_rows
+from .rows import Messages, decode_messages, decode_rows, encode_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -158,6 +158,11 @@ def read_rows(batch: Octets, header: BatchHeader) -> Rows:
     """The batch's publications as lists; event times as `read_columns` has them. Raises `PeerFault`."""
     payload = payload_of(batch, header, _READ_LIMITS)
     return _rows_in(payload, header) if header.layout == Layout.ROWS else rows_of(_columns_in(payload, header))
+
+
+def read_messages(batch: Octets, header: BatchHeader) -> Messages:
+    """The keys of a batch that is laid out as rows, and its bodies where they lie. Raises `PeerFault`."""
+    return decode_messages(payload_of(batch, header, _READ_LIMITS))
 
 
 def _rows_in(payload: Octets, header: BatchHeader) -> Rows:

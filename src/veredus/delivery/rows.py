@@ -47,6 +47,16 @@ class _RowsPayload(msgspec.Struct, array_like=True, forbid_unknown_fields=True, 
     rows: Annotated[list[int], _SHORT] | None
 
 
+class Messages(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
+    """What readers get of rows who are told keys and bodies alone: bodies lie in the payload."""
+
+    keys: Annotated[list[bytes], _SHORT]
+    bodies: Annotated[list[memoryview], _SHORT]
+    event_times_us: msgspec.Raw
+    attributes: msgspec.Raw
+    rows: Annotated[list[int], _SHORT] | None
+
+
 class _Outline(msgspec.Struct, array_like=True, forbid_unknown_fields=True, gc=False):
     keys: msgspec.Raw
     bodies: msgspec.Raw
@@ -65,6 +75,7 @@ class _Maps(msgspec.Struct, array_like=True, gc=False):
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(_RowsPayload).decode
 _outlined = msgspec.msgpack.Decoder(_Outline).decode
+_messages_in = msgspec.msgpack.Decoder(Messages).decode
 _NIL, _SMALL_MAP = 0xC0, 0x80
 _maps_in = msgspec.msgpack.Decoder(_Maps).decode
 
@@ -98,6 +109,14 @@ def decode_rows(payload: Octets, count: int, attributes_max: int, *, is_offered:
         if is_offered:
             _check_once(payload, attributes)
     return Rows(keys, bodies, times, attributes, rows)
+
+
+def decode_messages(payload: Octets) -> Messages:
+    """The keys and bodies of a payload that was taken. Raises `PeerFault`."""
+    try:
+        return _messages_in(payload)
+    except (ValueError, RecursionError) as error:
+        raise PeerFault("bad-batch", f"the row payload does not decode: {error}") from None
 
 
 def check_flat(rows: RawAttributes | None) -> None:

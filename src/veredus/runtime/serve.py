@@ -41,6 +41,7 @@ from veredus.protocols.topics.server import Server
 from veredus.protocols.zeps.attachment import FRAMED_DOOR, NodeLink
 from veredus.protocols.zeps.multicast import Multicaster
 from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
+from veredus.protocols.zeps.undelivered import Undelivered
 from veredus.streams.engine import StreamsEngine
 from veredus.streams.exchange import Durability
 
@@ -107,6 +108,7 @@ class Node:
         check_settings(settings)
         self._renewal = Renewal(settings, reread, self._log)
         self._link_limits = link_limits_of(settings)
+        self._undelivered = Undelivered(settings.limits.send_size_max)
         self._listeners: list[Listener] = []
         self._arrivals: Arrivals | None = None
         self._doors: StreamDoors | None = None
@@ -323,7 +325,7 @@ class Node:
         if event.door == MULTICAST_DOOR:
             group = self.settings.multicast
             return Multicaster(event.link, event.peer, group.datagram_size_max, group.announce_interval_ns)
-        link = NodeLink(event.link, self._link_limits)
+        link = NodeLink(event.link, self._link_limits, self._undelivered)
         if event.door == FRAMED_DOOR:
             assert self._zeromq is not None
             return self._zeromq.link_of(link, self._link_limits)

@@ -149,7 +149,7 @@ class StreamLink(asyncio.BufferedProtocol):
         if self._transport is not None and self._taking is not None and not self._transport.is_closing():
             self._transport.writelines(buffers)
             self._taking.note(buffers)
-            self._doors.wrote(self, bool(self._transport.get_write_buffer_size()))
+            self._doors.wrote(self, min(self._transport.get_write_buffer_size(), sum(map(len, buffers))))
 
     def close(self) -> None:
         """Close once what was sent has been written, or the peer has taken nothing of it for `LINGER_S`.
@@ -257,11 +257,12 @@ class StreamDoors:
             self._slow_timer.cancel()
         self._slow_timer = None
 
-    def wrote(self, link: StreamLink, waits: bool) -> None:
-        """Something was written to the link; whether some of it `waits`."""
+    def wrote(self, link: StreamLink, waiting_size: int) -> None:
+        """Something was written to the link; how much of it waits."""
         self._written[link] = None
-        if waits:
+        if waiting_size:
             self.unwritten.watch(link)
+            self.unwritten.note_sent(waiting_size)
 
     def forget(self, link: StreamLink) -> None:
         """The link is gone."""

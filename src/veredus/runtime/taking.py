@@ -21,6 +21,11 @@ from veredus.node.sending import SHARED_SIZE_MIN
 _ANSWER = bytes(4)
 
 
+def _name_of(buffer: Octets) -> int:
+    """The id of the memory in which a buffer lies."""
+    return id(buffer.obj) if isinstance(buffer, memoryview) else id(buffer)
+
+
 class Taking:
     """Owns how much was written to one connection, and how far its peer was when it was looked last."""
 
@@ -34,7 +39,7 @@ class Taking:
         self._written_size = 0
         self._looked = 0, 0
         self._large: deque[tuple[int, int, int]] | None = None
-        """Of each buffer that may be waiting, and is large: with how much it will be written, its size, and its id."""
+        """Of each buffer that may be waiting, and is large: with how much it will be written, its size, its name."""
         if type(transport).__module__.startswith("uvloop"):
             # Others copy what they are given: what they hold for two connections is there twice.
             self._large = deque()
@@ -45,7 +50,7 @@ class Taking:
         for buffer in buffers:
             self._written_size += len(buffer)
             if large is not None and len(buffer) >= SHARED_SIZE_MIN:
-                large.append((self._written_size, len(buffer), id(buffer)))
+                large.append((self._written_size, len(buffer), _name_of(buffer)))
         if large:
             self._forget_written(large)
 
@@ -58,7 +63,9 @@ class Taking:
 
     @property
     def shared(self) -> dict[int, int]:
-        """The large buffers that wait in the transport, by id, and how much of each does: others may hold the same."""
+        """The memory of large buffers that wait in the transport, by its id, and how much of each does: others may hold
+        the same.
+        """
         if not self._large:
             return {}
         written = self._forget_written(self._large)

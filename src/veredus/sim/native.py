@@ -20,6 +20,7 @@ from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.attachment import NodeLink
 from veredus.protocols.zeps.client import ClientLink, ClientSettings
 from veredus.protocols.zeps.orders import LinkLimits
+from veredus.protocols.zeps.undelivered import Undelivered
 from veredus.streams import exchange as x
 
 from .content import seen_rows
@@ -29,14 +30,16 @@ from .witnesses import EVENTS
 from .world import Clock, World
 
 LINK = 1
+LET_WAIT_SIZE = 1 << 20
+"""So much may wait for the credit of a client of version 1."""
 
 
 class CountedLink(NodeLink):
     """The node's end of a link, as every node has it; its events are counted."""
 
     def __init__(self, world: World, opened: LinkOpened) -> None:
-        """Of the link that was opened."""
-        super().__init__(opened.link, LinkLimits())
+        """Of the link that was opened. On every other one nothing may wait for credit."""
+        super().__init__(opened.link, LinkLimits(), Undelivered(opened.link % 2 * LET_WAIT_SIZE))
         self._counts = world.counts
 
     def handle(self, event: object, now: Now) -> Sequence[object]:

@@ -15,9 +15,12 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TypeAlias
 
+from veredus.delivery.batch import raw_size_of, read_header
+from veredus.delivery.record import ENVELOPE_SIZE, read_envelope
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
+from veredus.kernel.octets import Octets
 from veredus.kernel.turns import Turns
 
 from .audience import Audience
@@ -332,7 +335,8 @@ class Feeding:
         if push is not None:
             self._orders.say(push)
             self._orders.counts.pushed_size += push.size
-            cost_ns = PUSH_NS + (len(push.buffers) - 1) * RECORD_NS + push.size * flow.octet_ns
+            size = push.size if flow.octet_ns == 1 else max(push.size, sum(map(_payload_size, push.buffers)))
+            cost_ns = PUSH_NS + (len(push.buffers) - 1) * RECORD_NS + size * flow.octet_ns
             self.sending.charge(flow.payer, cost_ns, now)
             flow.progress_told = flow.position
         elif flow.position - flow.progress_told >= PROGRESS_COUNT:
@@ -397,6 +401,15 @@ class Feeding:
                 self._orders.say(PushGap(flow.session, flow.position, next_sequence, code))
             flow.skip_to(next_sequence)
             self._cursors.note_moved(flow.subscription)
+
+
+def _payload_size(record: Octets) -> int:
+    """What a record's payload takes once somebody has decompressed it, in bytes."""
+    envelope = read_envelope(record)
+    assert envelope is not None
+    batch = memoryview(record)[ENVELOPE_SIZE : ENVELOPE_SIZE + envelope.size]
+    header = read_header(batch)
+    return raw_size_of(batch, header) or header.payload_size
 
 
 @dataclass(slots=True)

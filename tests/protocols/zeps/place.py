@@ -30,6 +30,7 @@ from veredus.protocols.zeps.orders import (
     SessionCongested,
     SessionDrained,
 )
+from veredus.protocols.zeps.undelivered import Undelivered
 from veredus.streams.engine import StreamsEngine
 from veredus.streams.exchange import Durability
 from veredus.streams.rights import May, Resource
@@ -52,9 +53,11 @@ class Place:
         limits: LinkLimits | None = None,
         may: May = everything_may,
         tail_size_max: int = 64 << 20,
+        undelivered_size_max: int = 256 << 20,
     ) -> None:
         ids = count(1)
         self.limits = limits or LinkLimits()
+        self.undelivered = Undelivered(undelivered_size_max)
         self.streams = StreamsEngine(
             StreamsLimits(tail_size_max=tail_size_max),
             Durability.GROUP,
@@ -84,7 +87,7 @@ class Place:
         return Now(self.monotonic_ns, WALL_NS + self.monotonic_ns - START_NS)
 
     def open(self, link: int, door: str = "tcp", principal: str = "local") -> None:
-        self.links[link] = NodeLink(link, self.limits)
+        self.links[link] = NodeLink(link, self.limits, self.undelivered)
         self.sent[link] = []
         self.tell(LinkOpened(link, door, "somewhere", principal))
 

@@ -4,6 +4,7 @@ from random import Random
 
 import pytest
 
+from veredus.kernel.events import LinkCongested, LinkDrained
 from veredus.protocols.links import session_of
 from veredus.protocols.zeps import frames
 from veredus.streams import exchange as x
@@ -25,7 +26,8 @@ class Story:
 
     def __init__(self, seed: int) -> None:
         self.dice = Random(seed)
-        self.place = Place(tail_size_max=self.dice.choice([300, 1 << 20]))
+        tail_size_max, undelivered_size_max = self.dice.choice([300, 1 << 20]), self.dice.choice([0, 4000, 1 << 20])
+        self.place = Place(tail_size_max=tail_size_max, undelivered_size_max=undelivered_size_max)
         self.writer, self.peer = Peer(self.place, 99), Peer(self.place)
         self.keys: list[bytes] = []
         self.subscribed: list[tuple[bytes, int]] = []
@@ -49,6 +51,12 @@ class Story:
 
     def credit(self) -> None:
         self.peer.say(frames.encode_credit(self.dice.choice([1, 20, 100, 500, 5000])))
+
+    def congest(self) -> None:
+        self.place.tell(LinkCongested(1))
+
+    def drain(self) -> None:
+        self.place.tell(LinkDrained(1))
 
     def wanted(self, until: int, subscribed: list[tuple[bytes, int]]) -> set[int]:
         return {
@@ -77,10 +85,12 @@ class Story:
 @pytest.mark.parametrize("seed", range(150))
 def test_sequences_grow_from_one_subscribe_ok_to_the_next_and_nothing_is_left_out_behind_the_last(seed: int) -> None:
     story = Story(seed)
-    steps = [story.publish, story.subscribe, story.credit, story.credit]
+    steps = [story.publish, story.subscribe, story.credit, story.credit, story.congest, story.drain, story.drain]
     for step in (story.publish, *story.dice.choices(steps, k=40)):
         step()
         story.hear()
+        story.place.undelivered.check()
+    story.drain()
     story.peer.say(frames.encode_credit(MUCH))
     story.hear()
     assert story.delivered == story.wanted(len(story.keys), story.subscribed)

@@ -76,6 +76,8 @@ def test_who_is_admitted_talks_and_is_talked_to(name: str) -> None:
     assert told(ours, said(theirs)) == [[b"one", b"", b"t" * 500]]
     ours.send_single([b"a", b"b"])
     assert told(theirs, said(ours)) == [[b"a"], [b"b"]]
+    ours.send_whole([b"a", b"b" * 300])
+    assert told(theirs, said(ours)) == [[b"a" + b"b" * 300]]
 
 
 @pytest.mark.parametrize("name", PAIRS)

@@ -166,6 +166,16 @@ def test_what_is_sent_is_what_the_grammar_says() -> None:
     assert said(connection) == message(b"one", b"t" * 300, b"") + message(b"a") + message(b"b" * 256)
 
 
+def test_a_message_that_is_given_in_pieces_is_said_without_a_copy_of_them() -> None:
+    """Formal Grammar, and what is large is in memory once for all who are told it."""
+    connection, large = opened(), bytes(70_000)
+    connection.send_whole([b"head", large])
+    connection.send_whole([b"alone"])
+    buffers = connection.take_outgoing()
+    assert b"".join(buffers) == message(b"head" + large) + message(b"alone")
+    assert any(buffer is large for buffer in buffers)
+
+
 @pytest.mark.parametrize("context", [b"", b"x", b"c" * 16])
 def test_a_ping_is_answered_by_a_pong_with_its_context(context: bytes) -> None:
     """Connection Heartbeating: "it SHALL respond with a PONG command that echoes the ping-context"."""

@@ -46,6 +46,7 @@ from . import frames, native
 from .compiling import compiling_cost_of
 from .holding import TOO_EARLY
 from .orders import LinkLimits
+from .undelivered import Undelivered
 from .version1 import DETACHED, Phase, Version1
 from .version2 import Version2
 
@@ -79,12 +80,12 @@ class NodeLink:
     is_timed_by_answers: ClassVar[bool] = True
     __slots__ = (
         "_attached_count", "_channel", "_congestion", "_deadlines", "_effects", "_heard_size", "_is_ending",
-        "_is_framed", "_is_refused", "_late_ns", "_limits", "_octets", "_phase", "_principal", "_unread", "dialect",
-        "link",
+        "_is_framed", "_is_refused", "_late_ns", "_limits", "_octets", "_phase", "_principal", "_undelivered",
+        "_unread", "dialect", "link",
     )  # fmt: skip
 
-    def __init__(self, link: int, limits: LinkLimits) -> None:
-        """The node's end of link number `link`; it begins with `LinkOpened`."""
+    def __init__(self, link: int, limits: LinkLimits, undelivered: Undelivered | None = None) -> None:
+        """The node's end of link number `link`; it begins with `LinkOpened`. A node's links have one `undelivered`."""
         self.link = link
         self.dialect: Version1 | Version2 | None = None
         self._limits = limits
@@ -93,6 +94,7 @@ class NodeLink:
         self._is_framed = False
         self._octets = b""
         self._unread = Slices()
+        self._undelivered = Undelivered() if undelivered is None else undelivered
         self._heard_size = 0
         self._attached_count = 0
         """How often it has attached since it was known last who it is."""
@@ -342,7 +344,9 @@ class NodeLink:
             raise PeerFault("too-large", f"attach at most {ATTACHES_MAX} times before it is known who you are")
 
     def _become_version1(self, stream: bytes, now: Now) -> None:
-        dialect = Version1(self.link, self._principal, stream, self._is_framed, self._limits, self._channel)
+        dialect = Version1(
+            self.link, self._principal, stream, self._is_framed, self._limits, self._undelivered, self._channel
+        )
         self._effects += dialect.begin(now)
         if self._congestion is not None:
             dialect.handle(self._congestion, now)

@@ -9,7 +9,8 @@ then and is not delivered is recalled, and pushed again in its turn: another int
 
 Invariants
     (1) Each sequence is delivered at most once on an attachment, and exactly once as credit allows (`Interests`).
-    (2) What waits here for credit is at most what `WINDOW_SIZE` of credit let the streams floor push.
+    (2) What waits here for credit is at most what `WINDOW_SIZE` of credit let the streams floor push. Where it is too
+        much over all links it is let go: its leg ends, and the next one, which begins with credit, brings it again.
     (3) The probe and the leg are each closed by exactly one `SessionClosed`, unless the streams floor has ended them.
     (4) What a client gives credit for is taken in turns of its principal: the streams floor pushes a window, and the
         next one when there is time for it, so that the link can say before that it is congested.
@@ -34,7 +35,8 @@ from .answers import Answers
 from .asking import Asked
 from .interests import Interests
 from .orders import SessionCongested, SessionDrained
-from .packing import Unpacker
+from .packing import Unpacker, buffers_of
+from .undelivered import Undelivered
 
 WINDOW_SIZE = 256 << 10
 """Credit that the streams floor is given at a time, in bytes, whatever the client has given."""
@@ -47,8 +49,25 @@ class Delivering:
     """Owns an attachment's subscriptions and credit; what follows is added to the attachment's `effects`."""
 
     __slots__ = (
-        "_answers", "_asked", "_credit", "_effects", "_floor_credit", "_interests", "_is_congested", "_is_ending",
-        "_is_framed", "_is_leg_due", "_leg", "_link", "_next_session", "_probe", "_stream", "_unpacker", "principal",
+        "_answers",
+        "_asked",
+        "_credit",
+        "_effects",
+        "_floor_credit",
+        "_incarnation",
+        "_interests",
+        "_is_congested",
+        "_is_ending",
+        "_is_framed",
+        "_is_leg_due",
+        "_leg",
+        "_link",
+        "_next_session",
+        "_probe",
+        "_stream",
+        "_undelivered",
+        "_unpacker",
+        "principal",
     )  # fmt: skip
 
     def __init__(
@@ -59,8 +78,11 @@ class Delivering:
         answers: Answers,
         effects: list[object],
         next_session: Callable[[], int],
+        undelivered: Undelivered,
     ) -> None:
-        """Nothing is subscribed to yet; `principal` must be set before anything is."""
+        """Nothing is subscribed to yet; `principal` must be set before anything is. What waits is counted in
+        `undelivered`.
+        """
         self._link = link
         self._stream = stream
         self._is_framed = is_framed
@@ -71,12 +93,15 @@ class Delivering:
         self._asked: deque[Asked] = deque()
         self._probe = 0
         self._interests = Interests()
+        self._incarnation = b""
+        """Of the stream that was subscribed to first: another one of its name has other sequences."""
         self._leg = 0
         self._is_leg_due = False
         """Whether the next leg begins when nothing waits here any more."""
         self._credit = 0
         self._floor_credit = 0
         self._unpacker = Unpacker()
+        self._undelivered = undelivered
         self._is_congested = False
         self._is_ending = False
 
@@ -100,7 +125,11 @@ class Delivering:
         start, is_stored = self._asked[0].start, self._asked[0].behind <= self._answers.number_taken
         if is_stored or start.kind is not x.StartKind.SEQUENCE:
             self._probe = self._next_session()
-            self._effects.append(x.SubscribeRequested(self._probe, self.principal, self._stream, start=start))
+            self._effects.append(
+                x.SubscribeRequested(
+                    self._probe, self.principal, self._stream, start=start, stream_incarnation=self._incarnation
+                )
+            )
 
     def go_on(self) -> None:
         """Another subscription is asked for, or more of what the client has published is stored."""
@@ -118,15 +147,21 @@ class Delivering:
 
     def _join(self, said: x.GrantSubscription) -> None:
         pattern, start, latest, _ = self._asked.popleft()
+        self._incarnation = said.stream_incarnation
         self._end_session(self._probe)
         self._interests.add(pattern, latest if start.kind is x.StartKind.SEQUENCE else said.position - 1)
         self._ask_next()
         if not self._asked and not self._is_ending:
-            recalled = self._unpacker.recall()
-            if recalled:
-                self._interests.retreat(recalled)
+            self._recall()
             self._begin_leg()
         self._answers.grant_subscription()
+
+    def _recall(self) -> None:
+        """What was pushed and is not delivered is forgotten: the next leg brings it again."""
+        recalled = self._unpacker.recall()
+        if recalled:
+            self._interests.retreat(recalled)
+        self._undelivered.count(self)
 
     def is_probe(self, session: int) -> bool:
         """Whether a refusal of this session answers the SUBSCRIBE that is being found out about."""
@@ -160,6 +195,7 @@ class Delivering:
                 start=x.Start(x.StartKind.SEQUENCE, leg.start),
                 until=leg.until,
                 credit=self._floor_credit,
+                stream_incarnation=self._incarnation,
                 octet_ns=OCTET_NS,
             )
         )
@@ -170,6 +206,7 @@ class Delivering:
         self._is_leg_due = False
         self._end_leg()
         self._unpacker = Unpacker()
+        self._undelivered.count(self)
 
     def close(self) -> None:
         """The attachment is over."""
@@ -232,14 +269,29 @@ class Delivering:
         if not self._is_congested and not self._answers.withholds_deliveries:
             commands, self._credit = self._unpacker.take(self._credit)
             if self._is_framed:
-                self._effects += [Send(self._link, (command,)) for command in commands]
+                self._effects += [Send(self._link, buffers_of((command,))) for command in commands]
             elif commands:
-                self._effects.append(Send(self._link, (b"".join(commands),)))
+                self._effects.append(Send(self._link, buffers_of(commands)))
             self._go_on_walking()
         wanted = self._wanted_credit()
         if self._leg and wanted and self._floor_credit <= 0:
             self._effects.append(x.CreditGranted(self._leg, wanted - self._floor_credit))
             self._floor_credit = wanted
+        self._undelivered.count(self)
+
+    @property
+    def waiting_size(self) -> int:
+        """How many bytes of memory wait here for credit."""
+        return self._unpacker.size
+
+    def let_go(self) -> None:
+        """What waits here is too much for the node: the next leg brings it again, and begins with credit and room.
+
+        The streams floor hears that the leg is over when the link is told something next: it has no room for more.
+        """
+        self._recall()
+        self._end_leg()
+        self._is_leg_due = True
 
     def _wanted_credit(self) -> int:
         return min(self._credit, WINDOW_SIZE) if self._unpacker.is_empty and self._credit > 0 else 0

@@ -167,10 +167,16 @@ def encode_publish(key: bytes, body: bytes) -> bytes:
     return b"".join((_PUBLISH_HEAD, _string(key), _CHUNK_SIZE.pack(len(body)), body))
 
 
-def encode_deliver(sequence: int, key: bytes, body: bytes) -> bytes:
+def encode_deliver(sequence: int, key: bytes, body: Octets) -> bytes:
     """DELIVER of one message."""
     head = _DELIVER_HEAD.pack(SIGNATURE, CommandId.DELIVER, sequence, len(key))
     return b"".join((head, key, _CHUNK_SIZE.pack(len(body)), body))
+
+
+def encode_deliver_head(sequence: int, key: bytes, body_size: int) -> bytes:
+    """DELIVER of one message up to its body."""
+    head = _DELIVER_HEAD.pack(SIGNATURE, CommandId.DELIVER, sequence, len(key))
+    return b"".join((head, key, _CHUNK_SIZE.pack(body_size)))
 
 
 def deliver_sequence(command: bytes) -> int:

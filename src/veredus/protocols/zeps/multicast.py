@@ -31,7 +31,7 @@ from veredus.streams import exchange as x
 from veredus.streams.rights import MULTICAST
 
 from .datagrams import encode_datagram, head_size_of, sequence_of
-from .packing import Unpacker
+from .packing import Command, Unpacker
 
 WINDOW_SIZE = 1 << 20
 _EVERYTHING = 1 << 62
@@ -127,13 +127,13 @@ class Multicaster:
             self._send([], said.last_sequence + 1)
         self._due_ns = now.monotonic_ns + self._announce_interval_ns
 
-    def _runs_of(self, commands: list[bytes]) -> Iterator[list[bytes]]:
+    def _runs_of(self, commands: list[Command]) -> Iterator[list[bytes]]:
         """The commands by datagrams, without those that none can hold."""
         room = self._size_max - head_size_of(self._name)
         run: list[bytes] = []
         size = 0
         for command in commands:
-            if len(command) > room:
+            if not isinstance(command, bytes) or len(command) > room:
                 continue
             if size + len(command) > room:
                 yield run

@@ -9,23 +9,48 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from typing import TypeAlias
 
-from veredus.delivery.batch import BatchHeader, BatchLimits, Layout, read_header, signed_record
+from veredus.delivery.batch import BatchHeader, BatchLimits, Layout, raw_size_of, read_header, signed_record
 from veredus.delivery.columns import encode_columns
-from veredus.delivery.payload import ROWS_COUNT_MAX, columns_of, read_columns, read_rows, rows_of
+from veredus.delivery.payload import ROWS_COUNT_MAX, columns_of, read_columns, read_messages, read_rows, rows_of
 from veredus.delivery.publication import Rows
 from veredus.delivery.record import ENVELOPE_SIZE, read_envelope
-from veredus.delivery.rows import encode_rows
+from veredus.delivery.rows import Messages, encode_rows
 from veredus.kernel.errors import InvariantBroken
 from veredus.kernel.octets import Octets
 
-from .frames import Publish, deliver_sequence, encode_deliver
+from .frames import Publish, deliver_sequence, encode_deliver, encode_deliver_head
 from .interests import Covered
 
 ROW_OVERHEAD_SIZE = 16
 """What a publication takes in a payload beside its key and its body, at most, in bytes."""
 PAYLOAD_OVERHEAD_SIZE = 256
+ROW_HELD_SIZE = 300
+"""What holds a row that was decoded takes beside its octets, in bytes, as measured (CPython 3.11)."""
 _DECODE_COUNT = 512
+SHARED_SIZE_MIN = 64 << 10
+"""A body of this size is not copied for each client, if it is a good part of its payload: that is held for it."""
+_PART = 4
+
+Command: TypeAlias = bytes | tuple[bytes, Octets]
+"""A DELIVER, or its head and a large body where that lies."""
+
+
+def buffers_of(commands: Sequence[Command]) -> list[Octets]:
+    """Commands one behind the other, as they are to be written: all that is small is joined."""
+    buffers: list[Octets] = []
+    small: list[Octets] = []
+    for command in commands:
+        if isinstance(command, bytes):
+            small.append(command)
+        else:
+            head, body = command
+            buffers += (b"".join((*small, head)), body)
+            small = []
+    if small:
+        buffers.append(b"".join(small))
+    return buffers
 
 
 def batches_of(
@@ -63,17 +88,25 @@ def _batch_of(
 class Unpacker:
     """Owns the records that were pushed and whose publications are not delivered yet; gives them one by one."""
 
-    __slots__ = ("_next_sequence", "_records", "_rows")
+    __slots__ = ("_next_sequence", "_open_size", "_records", "_records_size", "_rows")
 
     def __init__(self) -> None:
         self._records: deque[tuple[memoryview, Covered]] = deque()
-        self._rows: Iterator[bytes] | None = None
+        self._records_size = 0
+        self._rows: Iterator[Command] | None = None
+        self._open_size = 0
+        """What the record takes whose rows are being delivered, with what was decoded of it."""
         self._next_sequence = 0
 
     @property
     def is_empty(self) -> bool:
         """Whether nothing may be left to deliver; a record whose last row was taken counts until the next `take`."""
         return self._rows is None and not self._records
+
+    @property
+    def size(self) -> int:
+        """How much memory is held, in bytes, roughly; what others hold, too, counts here as well."""
+        return self._records_size + self._open_size
 
     def add(self, buffers: Sequence[Octets], covered: Covered) -> None:
         """Take pushed buffers, which joined are whole records; rows that `covered` holds were delivered before."""
@@ -86,24 +119,33 @@ class Unpacker:
             end = offset + envelope.record_size
             self._records.append((data[offset:end], covered))
             offset = end
+        self._records_size += len(data)
 
-    def take(self, credit: int) -> tuple[list[bytes], int]:
+    def take(self, credit: int) -> tuple[list[Command], int]:
         """DELIVER commands while credit is positive, the last of which may overdraw it; and the credit that is left."""
-        commands: list[bytes] = []
+        commands: list[Command] = []
         while credit > 0:
             if self._rows is None:
                 if not self._records:
                     break
-                self._rows = _commands_of(*self._records.popleft())
+                self._open()
+            assert self._rows is not None
             command = next(self._rows, None)
             if command is None:
-                self._rows = None
+                self._rows, self._open_size = None, 0
                 continue
             commands.append(command)
-            credit -= len(command)
+            credit -= len(command) if isinstance(command, bytes) else sum(map(len, command))
         if self._rows is not None and commands:
-            self._next_sequence = deliver_sequence(commands[-1]) + 1
+            last = commands[-1]
+            self._next_sequence = deliver_sequence(last if isinstance(last, bytes) else last[0]) + 1
         return commands, credit
+
+    def _open(self) -> None:
+        record, covered = self._records.popleft()
+        self._records_size -= len(record)
+        self._open_size = len(record) + _decoded_size(record)
+        self._rows = _commands_of(record, covered)
 
     def recall(self) -> int:
         """Forget what is not delivered; from the sequence that this returns on it must be pushed again (0: nothing)."""
@@ -116,27 +158,50 @@ class Unpacker:
             sequence = envelope.first_sequence
         self._records.clear()
         self._rows = None
+        self._records_size = self._open_size = 0
         return sequence
 
 
-def _commands_of(record: memoryview, covered: Covered) -> Iterator[bytes]:
+def _batch_in(record: memoryview) -> tuple[memoryview, BatchHeader, int]:
+    """The batch of a record, its header, and its first sequence."""
     envelope = read_envelope(record)
     assert envelope is not None
     batch = record[ENVELOPE_SIZE : ENVELOPE_SIZE + envelope.size]
-    header = read_header(batch)
-    first = envelope.first_sequence
+    return batch, read_header(batch), envelope.first_sequence
+
+
+def _payload_size(batch: memoryview, header: BatchHeader) -> int:
+    """Of a batch's payload, decompressed, in bytes."""
+    return raw_size_of(batch, header) or header.payload_size
+
+
+def _decoded_size(record: memoryview) -> int:
+    """What is held at a time of a record's rows, decompressed and decoded, in bytes, roughly."""
+    batch, header, _ = _batch_in(record)
+    count = header.count if header.layout == Layout.ROWS else min(header.count, _DECODE_COUNT)
+    return _payload_size(batch, header) + ROW_HELD_SIZE * count
+
+
+def _commands_of(record: memoryview, covered: Covered) -> Iterator[Command]:
+    batch, header, first = _batch_in(record)
+    shared_size_min = max(SHARED_SIZE_MIN, _payload_size(batch, header) // _PART)
     for start, rows in _runs_of(batch, header):
         places = range(start, start + len(rows.keys)) if rows.rows is None else rows.rows
-        for place, key, body in zip(places, rows.keys, rows.bodies, strict=True):
+        bodies: Sequence[Octets] = rows.bodies
+        for place, key, body in zip(places, rows.keys, bodies, strict=True):
             sequence = first + place
             if covered and any(interest.covers(sequence, key) for interest in covered):
                 continue
-            yield encode_deliver(sequence, key, body)
+            if len(body) < shared_size_min:
+                yield encode_deliver(sequence, key, body)
+            else:
+                yield encode_deliver_head(sequence, key, len(body)), body
 
 
-def _runs_of(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, Rows]]:
+def _runs_of(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, Rows | Messages]]:
     if header.layout == Layout.ROWS:
-        yield 0, read_rows(batch, header)
+        is_small = _payload_size(batch, header) < SHARED_SIZE_MIN
+        yield 0, read_rows(batch, header) if is_small else read_messages(batch, header)
         return
     columns = read_columns(batch, header)._replace(event_times_us=None, attributes={})
     for start in range(0, header.count, _DECODE_COUNT):

@@ -52,6 +52,7 @@ from .frames import Command, CommandParser
 from .holding import Held
 from .orders import AskPrincipal, LinkLimits, PrincipalKnown
 from .packing import batches_of
+from .undelivered import Undelivered
 
 
 class Phase(Symbol):
@@ -81,7 +82,14 @@ class Version1:
     )  # fmt: skip
 
     def __init__(
-        self, link: int, principal: str, stream: bytes, is_framed: bool, limits: LinkLimits, channel: int = 0
+        self,
+        link: int,
+        principal: str,
+        stream: bytes,
+        is_framed: bool,
+        limits: LinkLimits,
+        undelivered: Undelivered,
+        channel: int = 0,
     ) -> None:
         """The end of `link`; `is_framed`: a command a frame (ZeroMQ); `channel`: the last one of a former life."""
         self.link = link
@@ -100,7 +108,9 @@ class Version1:
         self._refusal: x.Refuse | None = None
         """Why the peer may not publish; noted when it does."""
         self._answers = Answers()
-        self._delivering = Delivering(link, self._stream, is_framed, self._answers, self._effects, self._next_session)
+        self._delivering = Delivering(
+            link, self._stream, is_framed, self._answers, self._effects, self._next_session, undelivered
+        )
 
     @property
     def has_more(self) -> bool:

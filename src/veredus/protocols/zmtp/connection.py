@@ -175,6 +175,15 @@ class Connection:
         else:
             self._outgoing.append(frames.encode_single(bodies))
 
+    def send_whole(self, pieces: Sequence[Octets]) -> None:
+        """Say a message of one part that is given in pieces; where there are several they are copied for a seal alone;
+        in TRAFFIC only.
+        """
+        if len(pieces) > 1 and not self.mechanism.seals:
+            self._outgoing += frames.encode_whole(pieces)
+        else:
+            self.send_single((pieces[0] if len(pieces) == 1 else b"".join(pieces),))
+
     def ping(self) -> None:
         """Ask for a sign of life; in TRAFFIC with a peer of 3.1 only."""
         self._command(frames.command_body(b"PING", bytes(2)))

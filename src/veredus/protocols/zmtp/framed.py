@@ -323,9 +323,7 @@ class FramedLink:
         for effect in self._dialect.handle(event, now):
             if isinstance(effect, Send) and effect.link == self.link:
                 if not self._is_closing:
-                    buffers = effect.buffers
-                    frame = buffers[0] if len(buffers) == 1 else b"".join(buffers)
-                    self._wire.connection.send_single((frame,))
+                    self._wire.connection.send_whole(effect.buffers)
             elif isinstance(effect, CloseLink) and effect.link == self.link:
                 self._close(effect.reason)
             elif isinstance(effect, WorkDone) and effect.link == self.link:

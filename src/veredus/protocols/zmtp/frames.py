@@ -51,6 +51,11 @@ def encode_single(bodies: Iterable[Octets]) -> bytes:
     return b"".join(buffers)
 
 
+def encode_whole(pieces: Sequence[Octets]) -> list[Octets]:
+    """A message of one part that is given in pieces, as buffers: no piece is copied."""
+    return [_head(0, sum(map(len, pieces))), *pieces]
+
+
 def encode_command(body: bytes) -> bytes:
     """A command's frame."""
     return _head(COMMAND, len(body)) + body

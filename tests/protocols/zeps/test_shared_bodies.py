@@ -1,0 +1,87 @@
+"""A large body is sent to clients of version 1 as it lies in its record: it is in memory once for all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from veredus.delivery.batch import CODEC_FLAGS, BatchHeader, compressed, signed_record
+from veredus.delivery.publication import Rows
+from veredus.delivery.rows import encode_rows
+from veredus.kernel.effects import Send
+from veredus.kernel.events import DeadlineReached
+from veredus.kernel.octets import Octets
+from veredus.kernel.turns import QUANTUM_NS
+from veredus.protocols.links import session_of
+from veredus.protocols.zeps import frames
+from veredus.protocols.zeps.delivering import OCTET_NS
+from veredus.protocols.zeps.packing import SHARED_SIZE_MIN
+from veredus.streams import exchange as x
+
+from .peer import MUCH, Peer
+from .place import START_NS, Place
+
+WRITER = 99
+READERS = range(1, 5)
+
+
+class Watched(Place):
+    """Keeps the buffers that each link is sent."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.buffers: dict[int, list[Octets]] = {}
+
+    def _step(self, thing: Any) -> None:
+        if isinstance(thing, Send):
+            self.buffers.setdefault(thing.link, []).extend(thing.buffers)
+        super()._step(thing)
+
+
+def published(place: Place, bodies: list[bytes], codec: str = "") -> list[Peer]:
+    """Readers that give credit without end, and are delivered these bodies, published as one batch."""
+    peers = [Peer(place, link, door="tcp" if link % 2 else "zeromq") for link in READERS]
+    for peer in peers:
+        peer.say(frames.encode_subscribe(b"", 0), frames.encode_credit(MUCH))
+    Peer(place, WRITER)
+    payload = encode_rows(Rows([b"key"] * len(bodies), bodies))
+    if codec:
+        payload = compressed(payload, codec)
+    count, flags = len(bodies), int(CODEC_FLAGS[codec]) if codec else 0
+    header = BatchHeader(0, flags, len(payload), 0, count, 1, 0, 0, count, 1, 7, 7)
+    place.tell(x.BatchOffered(session_of(WRITER, 1), signed_record(header, [payload]), header))
+    while place.streams.deadline() == place.monotonic_ns + 1:
+        # Flows wait for their turns, in which nothing may be due.
+        place.monotonic_ns += 1
+        for order in place.streams.handle(DeadlineReached(), place.now):
+            place.tell(order)
+    for peer in peers:
+        assert len(peer.delivered) == count
+        delivered = [command.body for command in peer.heard if isinstance(command, frames.Deliver)]
+        assert list(map(bytes, delivered)) == bodies
+    return peers
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_a_large_body_lies_in_memory_once_for_all_links(count: int) -> None:
+    place = Watched()
+    published(place, [bytes([number]) * SHARED_SIZE_MIN for number in range(count)])
+    large = [buffer for link in READERS for buffer in place.buffers[link] if len(buffer) >= SHARED_SIZE_MIN]
+    assert len(large) == count * len(READERS)
+    assert all(isinstance(buffer, memoryview) for buffer in large)
+    assert len({id(buffer.obj) for buffer in large if isinstance(buffer, memoryview)}) == 1
+
+
+def test_what_is_small_and_what_is_a_small_part_of_much_is_copied_and_holds_nothing_else_in_memory() -> None:
+    place = Watched()
+    published(place, [b"small", *[b"x" * SHARED_SIZE_MIN] * 8, b"small", bytes(SHARED_SIZE_MIN - 1)])
+    assert all(isinstance(buffer, bytes) for link in READERS for buffer in place.buffers[link])
+    assert len(place.buffers[1][-1]) > 8 * SHARED_SIZE_MIN, "all of it is one buffer"
+
+
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_who_is_delivered_what_was_compressed_pays_for_what_it_is_decompressed(codec: str) -> None:
+    place, size = Place(), 10 * QUANTUM_NS // OCTET_NS
+    published(place, [bytes(size)], codec)
+    assert place.monotonic_ns - START_NS >= 10 * (len(READERS) - 1), "turns of their principal"
