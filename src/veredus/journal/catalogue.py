@@ -22,7 +22,7 @@ import msgspec
 
 from veredus.delivery.record import RecordKind
 
-from .exchange import StageDropped, StagePublished, StreamDropped, StreamTrimmed
+from .exchange import StagesPublished, StagesUnwanted, StreamDropped, StreamTrimmed
 from .index import ROW_WORDS, STAGE_KEY, Summary, add_row, no_rows, row_at, row_count, size_of_rows
 
 PIECES_MAX = 16
@@ -103,6 +103,10 @@ class Segment:
             summary.firsts[place], summary.lasts[place], summary.sizes[place],
             summary.first_times[place], summary.last_times[place],
         )  # fmt: skip
+
+    def size_of(self, key: int) -> int:
+        """How many bytes of `key`, with envelopes and padding, lie here."""
+        return self.part(key).size if self.rows is None else size_of_rows(self.rows[key])
 
     def pieces(self, key: int) -> list[Part]:
         """What of `key` lies here, cut finer while the rows are in memory."""
@@ -283,28 +287,32 @@ class Catalogue:
 
     # ── publishing and letting go ────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, stage: int, stream_id: int, first_sequence: int, append_time_us: int) -> None:
-        """The rows of a stage are the stream's, from `first_sequence` on."""
-        places = self.stages.get(stage)
-        if places is None:
-            return
-        stream = self.streams.get(stream_id)
-        if stream is None:
-            stream = self.streams[stream_id] = StreamPlaces(stream_id)
-        places.first_sequence = first_sequence
-        run = Run(first_sequence, places.row_count, stage, append_time_us)
-        stream.published.append(run)
-        stream.size += places.size
-        stream.last_sequence = max(stream.last_sequence, run.last_sequence)
-        stream.last_time_us = max(stream.last_time_us, append_time_us)
-        self.trim(stream_id, stream.floor)
+    def publish(self, places: Iterable[tuple[int, int, int]], append_time_us: int) -> None:
+        """The rows of stages are streams': the stage, the stream's id and the first sequence of each."""
+        touched: dict[int, StreamPlaces] = {}
+        for number, stream_id, first_sequence in places:
+            stage = self.stages.get(number)
+            if stage is None:
+                continue
+            stream = self.streams.get(stream_id)
+            if stream is None:
+                stream = self.streams[stream_id] = StreamPlaces(stream_id)
+            stage.first_sequence = first_sequence
+            stream.published.append(Run(first_sequence, stage.row_count, number, append_time_us))
+            stream.size += stage.size
+            stream.last_sequence = max(stream.last_sequence, first_sequence + stage.row_count - 1)
+            touched[stream_id] = stream
+        for stream_id, stream in touched.items():
+            stream.last_time_us = max(stream.last_time_us, append_time_us)
+            self.trim(stream_id, stream.floor)
 
-    def drop_stage(self, stage: int) -> None:
-        """Nothing of the stage is wanted."""
-        places = self.stages.pop(stage, None)
-        if places is not None:
-            for number, _ in places.segments:
-                self._release(self.segments[number], STAGE_KEY | stage)
+    def drop_stages(self, stages: Iterable[int]) -> None:
+        """Nothing of these stages is wanted."""
+        for stage in stages:
+            places = self.stages.pop(stage, None)
+            if places is not None:
+                for number, _ in places.segments:
+                    self._release(self.segments[number], STAGE_KEY | stage)
 
     def trim(self, stream_id: int, floor: int) -> None:
         """Nothing of the stream below `floor` is wanted."""
@@ -319,10 +327,11 @@ class Catalogue:
                 break
             stream.segments.pop(0)
             stream.size -= self._release(segment, stream_id)
-        while stream.published and stream.published[0].last_sequence < stream.floor:
-            run = stream.published.pop(0)
-            stream.size -= self.stages[run.stage].size
-            self.drop_stage(run.stage)
+        gone_count = bisect_left(stream.published, stream.floor, key=lambda run: run.last_sequence)
+        gone = [run.stage for run in stream.published[:gone_count]]
+        del stream.published[:gone_count]
+        stream.size -= sum(self.stages[stage].size for stage in gone)
+        self.drop_stages(gone)
 
     def drop_stream(self, stream_id: int) -> None:
         """Nothing of the stream is wanted, nor of the stages that were meant for it."""
@@ -330,8 +339,7 @@ class Catalogue:
         if stream is not None:
             for number in stream.segments:
                 self._release(self.segments[number], stream_id)
-        for stage in [places.stage for places in self.stages.values() if places.stream_id == stream_id]:
-            self.drop_stage(stage)
+        self.drop_stages([places.stage for places in self.stages.values() if places.stream_id == stream_id])
 
     def wanted_from(self, segment: Segment, key: int) -> int | None:
         """From which `first` on the rows of `key` in a sealed segment are wanted; None when none of them is."""
@@ -361,7 +369,7 @@ class Catalogue:
                 if stream is None or new.last_of(key) < stream.floor:
                     continue
                 gone = [number for number in stream.segments if number in numbers]
-                stream.size += size - sum(self.segments[number].part(key).size for number in gone)
+                stream.size += size - sum(self.segments[number].size_of(key) for number in gone)
                 held = [(number, 0) for number in stream.segments]
                 stream.segments = array("Q", [number for number, _ in _replaced(held, numbers, (new.number, 0))])
             new.live_count += 1
@@ -389,20 +397,20 @@ class Catalogue:
         self.dead_size -= segment.size
 
     def _release(self, segment: Segment, key: int) -> int:
-        size = segment.part(key).size
+        size = segment.size_of(key)
         segment.live_count -= 1
         segment.live_size -= size
         if segment.live_count == 0 and segment.is_sealed:
             self.dead_size += segment.size
         return size
 
-    def hear(self, event: StagePublished | StageDropped | StreamTrimmed | StreamDropped) -> None:
+    def hear(self, event: StagesPublished | StagesUnwanted | StreamTrimmed | StreamDropped) -> None:
         """Take what the floor above knows."""
         match event:
-            case StagePublished(stage, stream_id, first_sequence, append_time_us):
-                self.publish(stage, stream_id, first_sequence, append_time_us)
-            case StageDropped(stage):
-                self.drop_stage(stage)
+            case StagesPublished(places, append_time_us):
+                self.publish(places, append_time_us)
+            case StagesUnwanted(stages):
+                self.drop_stages(stages)
             case StreamTrimmed(stream_id, floor_sequence):
                 self.trim(stream_id, floor_sequence)
             case StreamDropped(stream_id):
