@@ -8,6 +8,7 @@ Invariants
     dead.
     (2) A stream's segments ascend by sequence, and so do its published runs.
     (3) What is unknown here is dead: a key in a segment whose stream or stage is not in the tables is not wanted.
+    (4) The published stages are those of the streams' runs; who lets go of a stream looks at no others but open ones.
 Source: docs/internals/DESIGN.md, "Journal" and "Checkpoints and space".
 """
 
@@ -178,13 +179,15 @@ class StagePlaces:
 class Catalogue:
     """Owns the tables of segments, streams and stages of one journal."""
 
-    __slots__ = ("dead_size", "segments", "stages", "streams")
+    __slots__ = ("_unpublished", "dead_size", "segments", "stages", "streams")
 
     def __init__(self) -> None:
         """Of an empty journal."""
         self.segments: dict[int, Segment] = {}
         self.streams: dict[int, StreamPlaces] = {}
         self.stages: dict[int, StagePlaces] = {}
+        self._unpublished: dict[int, int] = {}
+        """The streams of those of them that are not published."""
         self.dead_size = 0
         """The size of the sealed segments in which nothing is wanted, in bytes."""
 
@@ -194,9 +197,7 @@ class Catalogue:
         self, segment: Segment, stream_id: int, first: int, count: int, append_time_us: int, offset: int, size: int
     ) -> None:
         """A batch of a stream lies in the open segment."""
-        stream = self.streams.get(stream_id)
-        if stream is None:
-            stream = self.streams[stream_id] = StreamPlaces(stream_id)
+        stream = self.streams.get(stream_id) or self.streams.setdefault(stream_id, StreamPlaces(stream_id))
         assert segment.rows is not None
         rows = segment.rows.get(stream_id)
         if rows is None:
@@ -209,13 +210,18 @@ class Catalogue:
         stream.size += size
         segment.live_size += size
 
+    def add_stage(self, places: StagePlaces) -> StagePlaces:
+        """Know a stage from now on."""
+        self.stages[places.stage] = places
+        if not places.first_sequence:
+            self._unpublished[places.stage] = places.stream_id
+        return places
+
     def add_staged(
         self, segment: Segment, stage: int, stream_id: int, count: int, append_time_us: int, offset: int, size: int
     ) -> None:
         """A batch under a stage lies in the open segment."""
-        places = self.stages.get(stage)
-        if places is None:
-            places = self.stages[stage] = StagePlaces(stage, stream_id)
+        places = self.stages.get(stage) or self.add_stage(StagePlaces(stage, stream_id))
         assert segment.rows is not None
         rows = segment.rows.get(STAGE_KEY | stage)
         if rows is None:
@@ -294,10 +300,9 @@ class Catalogue:
             stage = self.stages.get(number)
             if stage is None:
                 continue
-            stream = self.streams.get(stream_id)
-            if stream is None:
-                stream = self.streams[stream_id] = StreamPlaces(stream_id)
+            stream = self.streams.get(stream_id) or self.streams.setdefault(stream_id, StreamPlaces(stream_id))
             stage.first_sequence = first_sequence
+            self._unpublished.pop(number, None)
             stream.published.append(Run(first_sequence, stage.row_count, number, append_time_us))
             stream.size += stage.size
             stream.last_sequence = max(stream.last_sequence, first_sequence + stage.row_count - 1)
@@ -309,10 +314,10 @@ class Catalogue:
     def drop_stages(self, stages: Iterable[int]) -> None:
         """Nothing of these stages is wanted."""
         for stage in stages:
+            self._unpublished.pop(stage, None)
             places = self.stages.pop(stage, None)
-            if places is not None:
-                for number, _ in places.segments:
-                    self._release(self.segments[number], STAGE_KEY | stage)
+            for number, _ in places.segments if places is not None else ():
+                self._release(self.segments[number], STAGE_KEY | stage)
 
     def trim(self, stream_id: int, floor: int) -> None:
         """Nothing of the stream below `floor` is wanted."""
@@ -335,11 +340,13 @@ class Catalogue:
 
     def drop_stream(self, stream_id: int) -> None:
         """Nothing of the stream is wanted, nor of the stages that were meant for it."""
+        stages = [stage for stage, meant_for in self._unpublished.items() if meant_for == stream_id]
         stream = self.streams.pop(stream_id, None)
         if stream is not None:
             for number in stream.segments:
                 self._release(self.segments[number], stream_id)
-        self.drop_stages([places.stage for places in self.stages.values() if places.stream_id == stream_id])
+            stages += [run.stage for run in stream.published]
+        self.drop_stages(stages)
 
     def wanted_from(self, segment: Segment, key: int) -> int | None:
         """From which `first` on the rows of `key` in a sealed segment are wanted; None when none of them is."""
@@ -487,6 +494,7 @@ class Catalogue:
         for places in self.stages.values():
             for number, _ in places.segments:
                 live[number] += 1
+        assert self._unpublished == {n: p.stream_id for n, p in self.stages.items() if not p.first_sequence}, "(4)"
         assert live == {number: segment.live_count for number, segment in self.segments.items()}, "(1)"
         dead = sum(s.size for s in self.segments.values() if s.is_sealed and s.live_count == 0)
         assert dead == self.dead_size, "(1)"
