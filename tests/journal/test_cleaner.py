@@ -9,7 +9,7 @@ from veredus.journal.exchange import (
     Located,
     LocateRequested,
     RecordsRead,
-    StagePublished,
+    StagesPublished,
     StreamTrimmed,
     WriteFile,
 )
@@ -35,7 +35,7 @@ def mixed(count: int = 600) -> Rig:
         if sequence % 50 == 0:
             rig.append(staged_entry(9 if sequence % 100 else 10, 50, (sequence + 50) // 100))
         rig.settle()
-    rig.tell(StagePublished(9, 50, 1, count))
+    rig.tell(StagesPublished([(9, 50, 1)], count))
     rig.tell(StreamTrimmed(1, count - 10))
     return rig
 
@@ -66,8 +66,8 @@ def test_survivors_of_mostly_dead_segments_move_together_and_the_rest_goes() -> 
     assert contents(rig) == before
     again, found = rig.reopened()
     assert found.notes == []
-    again.tell(StagePublished(10, 50, 7, 601))
-    rig.tell(StagePublished(10, 50, 7, 601))
+    again.tell(StagesPublished([(10, 50, 7)], 601))
+    rig.tell(StagesPublished([(10, 50, 7)], 601))
     assert contents(again) == contents(rig)
     again.append(batch_entry(100, again.log.extent(100).last_sequence + 1))
     again.settle()

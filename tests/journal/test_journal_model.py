@@ -21,8 +21,8 @@ from veredus.journal.exchange import (
     Located,
     LocateRequested,
     ReadBytes,
-    StageDropped,
-    StagePublished,
+    StagesPublished,
+    StagesUnwanted,
     StreamDropped,
     StreamTrimmed,
     SyncMode,
@@ -116,9 +116,9 @@ def entry_of(item: dict) -> Entry:
 def event_of(item: dict) -> object | None:
     match item["kind"]:
         case "publish":
-            return StagePublished(item["stage"], item["stream"], item["first"], item["time"])
+            return StagesPublished([(item["stage"], item["stream"], item["first"])], item["time"])
         case "drop":
-            return StageDropped(item["stage"])
+            return StagesUnwanted([item["stage"]])
         case "trim":
             return StreamTrimmed(item["stream"], item["floor"])
         case "gone":

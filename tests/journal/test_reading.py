@@ -15,8 +15,8 @@ from veredus.journal.exchange import (
     ReadBytes,
     ReadRequested,
     RecordsRead,
-    StageDropped,
-    StagePublished,
+    StagesPublished,
+    StagesUnwanted,
     StreamDropped,
     StreamTrimmed,
 )
@@ -103,7 +103,7 @@ def test_rows_of_a_stage_are_unseen_until_published_and_then_have_their_place() 
     assert rig.log.extent(1).last_sequence == 5
     rig.append(batch_entry(1, 96, 2, time_us=90))
     rig.settle()
-    rig.tell(StagePublished(4, 1, 6, 80))
+    rig.tell(StagesPublished([(4, 1, 6)], 80))
     assert rig.log.extent(1).last_sequence == 97
     records = rig.read_all(1, size_max=2500)
     assert [r.first_sequence for r in records] == [1, *range(6, 96, 3), 96]
@@ -116,7 +116,7 @@ def test_rows_of_a_stage_are_unseen_until_published_and_then_have_their_place() 
         assert is_body_sound(record.memory[32 : 32 + envelope.size])
     assert {r.append_time_us for r in records[1:-1]} == {80}
     again, _ = rig.reopened()
-    again.tell(StagePublished(4, 1, 6, 80))
+    again.tell(StagesPublished([(4, 1, 6)], 80))
     assert [bytes(r.memory)[16:] for r in again.read_all(1)] == [bytes(r.memory)[16:] for r in records]
 
 
@@ -127,7 +127,7 @@ def test_a_dropped_stage_leaves_nothing_also_when_a_record_of_it_comes_late() ->
     rig.append(staged_entry(4, 1, 2))
     rig.wake()
     rig.append(staged_entry(4, 1, 3))
-    rig.tell(StageDropped(4))
+    rig.tell(StagesUnwanted([4]))
     rig.settle()
     assert rig.log._catalogue.stages == {}
     rig.append(batch_entry(1, 1))

@@ -14,7 +14,7 @@ from veredus.journal.exchange import (
     PlacedRecord,
     RangeMissing,
     RecordsRead,
-    StagePublished,
+    StagesPublished,
     StreamDropped,
     StreamTrimmed,
     SyncMode,
@@ -640,7 +640,7 @@ def test_what_a_commit_made_visible_and_what_was_deleted_is_not_called_missing()
     file[bytes(file).index(b"3:1:0")] ^= 1
     file[bytes(file).index(b"1:5:0")] ^= 1
     rig, _ = rig.reopened()
-    rig.tell(StagePublished(9, 1, 6, 0))
+    rig.tell(StagesPublished([(9, 1, 6)], 0))
     rig.tell(StreamDropped(2))
     rig.settle()
     assert missing_sequences(rig) == [(1, 5, 5)]
@@ -740,7 +740,7 @@ def test_a_stage_whose_first_record_is_damaged_keeps_the_places_of_the_others() 
     rig.settle()
     rig, found = rig.reopened()
     assert found.note_events()[0] == "journal-damaged"
-    rig.tell(StagePublished(9, 2, 1, 0))
+    rig.tell(StagesPublished([(9, 2, 1)], 0))
     rig.settle()
     answer = rig.ask(2, 1)
     assert isinstance(answer, RangeMissing)

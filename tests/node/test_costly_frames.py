@@ -37,6 +37,7 @@ BOMBER, ITS_OTHER, VICTIM = 1, 2, 3
 PRINCIPALS = {BOMBER: "bomber", ITS_OTHER: "bomber", VICTIM: "victim"}
 SETTINGS = LogSettings(segment_size=64 << 20)
 PING = native.encode_frame(Kind.PING, 0)
+MANY_STAGES = tuple(range(1, 1_001))
 
 
 class Node:
@@ -185,6 +186,22 @@ def test_a_flood_of_offers_takes_no_more_of_a_turn_than_its_principal_may_have(
     counts = counts_of_turns(node, offer * 400, monkeypatch)
     assert sum(counts) == 400
     assert QUANTUM_NS // 2 <= max(counts) * cost_ns <= 2 * QUANTUM_NS
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [m.Commit(1, "sink", 1_700_000_000, 7, MANY_STAGES), m.DropStages(1, "sink", 1_700_000_000, MANY_STAGES)],
+    ids=["COMMIT", "DROP_STAGES"],
+)
+def test_a_frame_that_names_very_many_stages_takes_a_turn_for_itself(
+    asked: m.Commit | m.DropStages, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = Node()
+    node.tell(Received(BOMBER, native.encode_message(2, m.OpenRun("sink", b"1" * 16))))
+    node.turns(8)
+    said = [native.encode_message(2, msgspec.structs.replace(asked, request=number)) for number in range(1, 21)]
+    assert len(said[0]) < 4 * len(MANY_STAGES)
+    assert max(counts_of_turns(node, b"".join(said), monkeypatch)) == 1
 
 
 @pytest.mark.parametrize("verb", ["stream.show", "subscription.show"])

@@ -29,8 +29,8 @@ _TO_LOG = (
     journal.AppendRequested,
     journal.ReadRequested,
     journal.LocateRequested,
-    journal.StagePublished,
-    journal.StageDropped,
+    journal.StagesPublished,
+    journal.StagesUnwanted,
     journal.StreamTrimmed,
     journal.StreamDropped,
 )

@@ -4,7 +4,7 @@ import pytest
 
 from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, commit, open_run, open_stage, staged, write
-from veredus.journal.exchange import StageDropped
+from veredus.journal.exchange import StagesUnwanted
 from veredus.streams import exchange as x
 from veredus.streams.engine import StreamsEngine
 
@@ -93,7 +93,7 @@ def test_a_stage_that_was_being_committed_at_a_checkpoint_goes_with_its_run_wher
     rig.tell(x.RunOpenRequested(51, "local", "sink", incarnation(2), 0))
     again = StreamsEngine(rig.limits, x.Durability.GROUP, lambda: b"", lambda *_: True, lambda _: 0)
     again.load(b"".join(rig.floor.snapshot().buffers()))
-    assert StageDropped(stage.stage) in again.finish_recovery(is_clean=False)
+    assert StagesUnwanted((stage.stage,)) in again.finish_recovery(is_clean=False)
     assert again.tables.stages == {}
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from tests.streams.rig import Rig, incarnation
-from tests.streams.sinking import RUN, commit, open_run
+from tests.streams.sinking import RUN, commit, open_run, staged
+from veredus.journal.exchange import StreamDropped
 from veredus.streams import exchange as x
 from veredus.streams.tables import StreamsLimits
 
@@ -140,3 +141,16 @@ def test_a_commit_shows_its_stages_without_a_look_at_the_others() -> None:
         return found
 
     assert steps(MANY) < steps(FEW) + MOST
+
+
+def test_the_journal_lets_go_of_a_stream_without_a_look_at_what_commits_have_put_into_others() -> None:
+    def deleted(count: int) -> int:
+        rig = Rig()
+        epoch = open_run(rig).epoch
+        commit(rig, epoch, 1, *staged(rig, epoch, *[1] * count))
+        rig.checkpoint()
+        rig.restart()
+        other = rig.do(x.AdminRequested(4, 1, "local", "stream.create", {"name": "other"}))[-1].result["stream_id"]
+        return steps_of(lambda: rig.log.handle(StreamDropped(other), rig.now))
+
+    assert deleted(MANY) < deleted(FEW) + MOST

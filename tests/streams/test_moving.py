@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from tests.streams.rig import Rig, incarnation
 from tests.streams.sinking import RUN, open_run, staged
 from veredus.delivery.settlement import Ledger
 from veredus.streams import exchange as x
-from veredus.streams.facts import NOTHING_HAD, CursorMoved, Gone, Lost
+from veredus.streams.facts import NOTHING_HAD, CursorMoved, Gone, Lost, Origin
 from veredus.streams.ranges import cursor_of
 from veredus.streams.subscription import Subscription
 from veredus.streams.tables import StreamsLimits
@@ -313,6 +314,22 @@ def test_a_moved_cursor_has_done_with_what_it_should_and_nothing_else(
     assert found == wanted
     assert isinstance(subscription.ledger, Ledger)
     assert subscription.floor + 1 not in found
+
+
+@given(st.integers(0, 12), ranges, ranges, st.integers(1, 20), st.integers(0, 40))
+def test_a_subscription_that_a_commit_brings_along_stands_as_one_that_it_moves(
+    floor: int, settled: list[tuple[int, int]], never: list[tuple[int, int]], kept_from: int, place: int
+) -> None:
+    below, unwanted = cursor_of(0, never)
+    move = CursorMoved(
+        1, "bob", "main", 5, below + 1, floor, kept_from, tuple(settled), (Origin(bytes(16), 5, ((5, place, 2),)),),
+        unwanted=unwanted, renewed_us=7, wish=2, owner="bob", lost=(Lost(bytes(16), 3, 4),),
+    )  # fmt: skip
+    brought = Subscription.moved_in(move, 65_536)
+    there = Subscription.moved_in(CursorMoved(1, "bob", "main", 0, 1, 0, 1, ()), 65_536)
+    there.move(move, 65_536)
+    assert brought.opened() == structs.replace(there.opened(), filter_sequence=floor + 1)
+    assert (brought.is_attached, brought.session) == (there.is_attached, there.session) == (False, 0)
 
 
 # ── sources ──────────────────────────────────────────────────────────────────────────────────────────────────────────

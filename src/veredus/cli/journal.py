@@ -271,7 +271,7 @@ class _Contents:
         """What the tables say of damage: of what is kept, what no table knows, since the facts that made it are gone,
         and what is missing that nobody trimmed.
         """
-        from veredus.journal.exchange import StageDropped, StagePublished, StreamDropped, StreamTrimmed
+        from veredus.journal.exchange import StagesPublished, StagesUnwanted, StreamDropped, StreamTrimmed
         from veredus.kernel.effects import Note
 
         if self._floor is None:
@@ -286,7 +286,7 @@ class _Contents:
                 yield Note("error", "stream-orphaned", {**fields, "size": extent.size})
         yield from (order for order in orders if isinstance(order, Note) and order.event == "source-orphaned")
         for order in orders:
-            if isinstance(order, StageDropped | StagePublished | StreamDropped | StreamTrimmed):
+            if isinstance(order, StagesPublished | StagesUnwanted | StreamDropped | StreamTrimmed):
                 report.catalogue.hear(order)
         if report.missing:
             yield Note("warning", "journal-sequences-missing", {"stream_first_last": report.missing})

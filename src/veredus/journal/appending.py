@@ -22,7 +22,7 @@ Source: docs/internals/DESIGN.md, "Journal".
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from veredus.delivery.record import Envelope, RecordKind, write_envelope
 from veredus.kernel.deadlines import Deadlines
@@ -199,10 +199,10 @@ class Appending:
         """Take no more records: the file that says so is about to be written."""
         self._is_closed = True
 
-    def drop(self, key: int) -> None:
-        """Records of this stream or stage that are still on their way are not wanted either."""
+    def drop(self, keys: Iterable[int]) -> None:
+        """Records of these streams or stages that are still on their way are not wanted either."""
         if self._placed_count < self._requested_count:
-            self._dropped[key] = self._requested_count
+            self._dropped |= dict.fromkeys(keys, self._requested_count)
 
     def request_sync(self, now: Now) -> None:
         """Sync what is written, soon."""

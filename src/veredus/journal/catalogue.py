@@ -8,6 +8,7 @@ Invariants
     dead.
     (2) A stream's segments ascend by sequence, and so do its published runs.
     (3) What is unknown here is dead: a key in a segment whose stream or stage is not in the tables is not wanted.
+    (4) The published stages are those of the streams' runs; who lets go of a stream looks at no others but open ones.
 Source: docs/internals/DESIGN.md, "Journal" and "Checkpoints and space".
 """
 
@@ -22,7 +23,7 @@ import msgspec
 
 from veredus.delivery.record import RecordKind
 
-from .exchange import StageDropped, StagePublished, StreamDropped, StreamTrimmed
+from .exchange import StagesPublished, StagesUnwanted, StreamDropped, StreamTrimmed
 from .index import ROW_WORDS, STAGE_KEY, Summary, add_row, no_rows, row_at, row_count, size_of_rows
 
 PIECES_MAX = 16
@@ -104,6 +105,10 @@ class Segment:
             summary.first_times[place], summary.last_times[place],
         )  # fmt: skip
 
+    def size_of(self, key: int) -> int:
+        """How many bytes of `key`, with envelopes and padding, lie here."""
+        return self.part(key).size if self.rows is None else size_of_rows(self.rows[key])
+
     def pieces(self, key: int) -> list[Part]:
         """What of `key` lies here, cut finer while the rows are in memory."""
         if self.rows is None:
@@ -174,13 +179,15 @@ class StagePlaces:
 class Catalogue:
     """Owns the tables of segments, streams and stages of one journal."""
 
-    __slots__ = ("dead_size", "segments", "stages", "streams")
+    __slots__ = ("_unpublished", "dead_size", "segments", "stages", "streams")
 
     def __init__(self) -> None:
         """Of an empty journal."""
         self.segments: dict[int, Segment] = {}
         self.streams: dict[int, StreamPlaces] = {}
         self.stages: dict[int, StagePlaces] = {}
+        self._unpublished: dict[int, int] = {}
+        """The streams of those of them that are not published."""
         self.dead_size = 0
         """The size of the sealed segments in which nothing is wanted, in bytes."""
 
@@ -190,9 +197,7 @@ class Catalogue:
         self, segment: Segment, stream_id: int, first: int, count: int, append_time_us: int, offset: int, size: int
     ) -> None:
         """A batch of a stream lies in the open segment."""
-        stream = self.streams.get(stream_id)
-        if stream is None:
-            stream = self.streams[stream_id] = StreamPlaces(stream_id)
+        stream = self.streams.get(stream_id) or self.streams.setdefault(stream_id, StreamPlaces(stream_id))
         assert segment.rows is not None
         rows = segment.rows.get(stream_id)
         if rows is None:
@@ -205,13 +210,18 @@ class Catalogue:
         stream.size += size
         segment.live_size += size
 
+    def add_stage(self, places: StagePlaces) -> StagePlaces:
+        """Know a stage from now on."""
+        self.stages[places.stage] = places
+        if not places.first_sequence:
+            self._unpublished[places.stage] = places.stream_id
+        return places
+
     def add_staged(
         self, segment: Segment, stage: int, stream_id: int, count: int, append_time_us: int, offset: int, size: int
     ) -> None:
         """A batch under a stage lies in the open segment."""
-        places = self.stages.get(stage)
-        if places is None:
-            places = self.stages[stage] = StagePlaces(stage, stream_id)
+        places = self.stages.get(stage) or self.add_stage(StagePlaces(stage, stream_id))
         assert segment.rows is not None
         rows = segment.rows.get(STAGE_KEY | stage)
         if rows is None:
@@ -283,27 +293,30 @@ class Catalogue:
 
     # ── publishing and letting go ────────────────────────────────────────────────────────────────────────────────────
 
-    def publish(self, stage: int, stream_id: int, first_sequence: int, append_time_us: int) -> None:
-        """The rows of a stage are the stream's, from `first_sequence` on."""
-        places = self.stages.get(stage)
-        if places is None:
-            return
-        stream = self.streams.get(stream_id)
-        if stream is None:
-            stream = self.streams[stream_id] = StreamPlaces(stream_id)
-        places.first_sequence = first_sequence
-        run = Run(first_sequence, places.row_count, stage, append_time_us)
-        stream.published.append(run)
-        stream.size += places.size
-        stream.last_sequence = max(stream.last_sequence, run.last_sequence)
-        stream.last_time_us = max(stream.last_time_us, append_time_us)
-        self.trim(stream_id, stream.floor)
+    def publish(self, places: Iterable[tuple[int, int, int]], append_time_us: int) -> None:
+        """The rows of stages are streams': the stage, the stream's id and the first sequence of each."""
+        touched: dict[int, StreamPlaces] = {}
+        for number, stream_id, first_sequence in places:
+            stage = self.stages.get(number)
+            if stage is None:
+                continue
+            stream = self.streams.get(stream_id) or self.streams.setdefault(stream_id, StreamPlaces(stream_id))
+            stage.first_sequence = first_sequence
+            self._unpublished.pop(number, None)
+            stream.published.append(Run(first_sequence, stage.row_count, number, append_time_us))
+            stream.size += stage.size
+            stream.last_sequence = max(stream.last_sequence, first_sequence + stage.row_count - 1)
+            touched[stream_id] = stream
+        for stream_id, stream in touched.items():
+            stream.last_time_us = max(stream.last_time_us, append_time_us)
+            self.trim(stream_id, stream.floor)
 
-    def drop_stage(self, stage: int) -> None:
-        """Nothing of the stage is wanted."""
-        places = self.stages.pop(stage, None)
-        if places is not None:
-            for number, _ in places.segments:
+    def drop_stages(self, stages: Iterable[int]) -> None:
+        """Nothing of these stages is wanted."""
+        for stage in stages:
+            self._unpublished.pop(stage, None)
+            places = self.stages.pop(stage, None)
+            for number, _ in places.segments if places is not None else ():
                 self._release(self.segments[number], STAGE_KEY | stage)
 
     def trim(self, stream_id: int, floor: int) -> None:
@@ -319,19 +332,21 @@ class Catalogue:
                 break
             stream.segments.pop(0)
             stream.size -= self._release(segment, stream_id)
-        while stream.published and stream.published[0].last_sequence < stream.floor:
-            run = stream.published.pop(0)
-            stream.size -= self.stages[run.stage].size
-            self.drop_stage(run.stage)
+        gone_count = bisect_left(stream.published, stream.floor, key=lambda run: run.last_sequence)
+        gone = [run.stage for run in stream.published[:gone_count]]
+        del stream.published[:gone_count]
+        stream.size -= sum(self.stages[stage].size for stage in gone)
+        self.drop_stages(gone)
 
     def drop_stream(self, stream_id: int) -> None:
         """Nothing of the stream is wanted, nor of the stages that were meant for it."""
+        stages = [stage for stage, meant_for in self._unpublished.items() if meant_for == stream_id]
         stream = self.streams.pop(stream_id, None)
         if stream is not None:
             for number in stream.segments:
                 self._release(self.segments[number], stream_id)
-        for stage in [places.stage for places in self.stages.values() if places.stream_id == stream_id]:
-            self.drop_stage(stage)
+            stages += [run.stage for run in stream.published]
+        self.drop_stages(stages)
 
     def wanted_from(self, segment: Segment, key: int) -> int | None:
         """From which `first` on the rows of `key` in a sealed segment are wanted; None when none of them is."""
@@ -361,7 +376,7 @@ class Catalogue:
                 if stream is None or new.last_of(key) < stream.floor:
                     continue
                 gone = [number for number in stream.segments if number in numbers]
-                stream.size += size - sum(self.segments[number].part(key).size for number in gone)
+                stream.size += size - sum(self.segments[number].size_of(key) for number in gone)
                 held = [(number, 0) for number in stream.segments]
                 stream.segments = array("Q", [number for number, _ in _replaced(held, numbers, (new.number, 0))])
             new.live_count += 1
@@ -389,20 +404,20 @@ class Catalogue:
         self.dead_size -= segment.size
 
     def _release(self, segment: Segment, key: int) -> int:
-        size = segment.part(key).size
+        size = segment.size_of(key)
         segment.live_count -= 1
         segment.live_size -= size
         if segment.live_count == 0 and segment.is_sealed:
             self.dead_size += segment.size
         return size
 
-    def hear(self, event: StagePublished | StageDropped | StreamTrimmed | StreamDropped) -> None:
+    def hear(self, event: StagesPublished | StagesUnwanted | StreamTrimmed | StreamDropped) -> None:
         """Take what the floor above knows."""
         match event:
-            case StagePublished(stage, stream_id, first_sequence, append_time_us):
-                self.publish(stage, stream_id, first_sequence, append_time_us)
-            case StageDropped(stage):
-                self.drop_stage(stage)
+            case StagesPublished(places, append_time_us):
+                self.publish(places, append_time_us)
+            case StagesUnwanted(stages):
+                self.drop_stages(stages)
             case StreamTrimmed(stream_id, floor_sequence):
                 self.trim(stream_id, floor_sequence)
             case StreamDropped(stream_id):
@@ -479,6 +494,7 @@ class Catalogue:
         for places in self.stages.values():
             for number, _ in places.segments:
                 live[number] += 1
+        assert self._unpublished == {n: p.stream_id for n, p in self.stages.items() if not p.first_sequence}, "(4)"
         assert live == {number: segment.live_count for number, segment in self.segments.items()}, "(1)"
         dead = sum(s.size for s in self.segments.values() if s.is_sealed and s.live_count == 0)
         assert dead == self.dead_size, "(1)"

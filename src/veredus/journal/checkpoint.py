@@ -201,9 +201,8 @@ def tables_of(checkpoint: Checkpoint) -> Catalogue:
         stream.published = [Run(*run) for run in row.published]
         catalogue.streams[row.stream_id] = stream
     for stage in checkpoint.stages:
-        catalogue.stages[stage.stage] = StagePlaces(
-            stage.stage, stage.stream_id, stage.row_count, stage.size, stage.segments, stage.first_sequence
-        )
+        places = stage.stage, stage.stream_id, stage.row_count, stage.size, stage.segments, stage.first_sequence
+        catalogue.add_stage(StagePlaces(*places))
     for stream in catalogue.streams.values():
         stream.size = sum(catalogue.stages[run.stage].size for run in stream.published)
     return catalogue

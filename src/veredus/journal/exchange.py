@@ -112,19 +112,18 @@ class LocateRequested(msgspec.Struct, frozen=True):
     append_time_us: int
 
 
-class StagePublished(msgspec.Struct, frozen=True):
-    """The rows of a stage are the stream's from `first_sequence` on, in the order in which they were appended."""
+class StagesPublished(msgspec.Struct, frozen=True):
+    """The rows of each of these stages are a stream's from a sequence on, in the order in which they were appended."""
 
-    stage: int
-    stream_id: int
-    first_sequence: int
+    places: Sequence[tuple[int, int, int]]
+    """The stage, the stream's id and the first sequence."""
     append_time_us: int
 
 
-class StageDropped(msgspec.Struct, frozen=True):
-    """The rows of a stage will never be wanted."""
+class StagesUnwanted(msgspec.Struct, frozen=True):
+    """The rows of these stages will never be wanted."""
 
-    stage: int
+    stages: Sequence[int]
 
 
 class StreamTrimmed(msgspec.Struct, frozen=True):
@@ -243,8 +242,8 @@ LogEvent: TypeAlias = (
     | AppendRequested
     | ReadRequested
     | LocateRequested
-    | StagePublished
-    | StageDropped
+    | StagesPublished
+    | StagesUnwanted
     | StreamTrimmed
     | StreamDropped
     | CheckpointBegun

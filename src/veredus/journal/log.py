@@ -9,7 +9,7 @@
 It routes; what is true when is said by the four parts. The host gives `DeadlineReached` when `deadline()` is due,
 also when it is due at once: that closes the group of all that came together. `CheckpointBegun` and
 `CheckpointRequested` must be told after the streams floor was told every `Appended` before it, and after what it said
-in turn (`StagePublished`, `StreamTrimmed`, …) was told here.
+in turn (`StagesPublished`, `StreamTrimmed`, …) was told here.
 Source: docs/internals/DESIGN.md, "Journal".
 """
 
@@ -45,8 +45,8 @@ from .exchange import (
     RemoveSegment,
     SegmentCreated,
     SegmentFailed,
-    StageDropped,
-    StagePublished,
+    StagesPublished,
+    StagesUnwanted,
     StreamDropped,
     StreamTrimmed,
 )
@@ -181,11 +181,11 @@ class Log:
     def _locate(self, event: LocateRequested, now: Now) -> None:
         self._reading.locate(event)
 
-    def _publish(self, event: StagePublished, now: Now) -> None:
+    def _publish(self, event: StagesPublished, now: Now) -> None:
         self._catalogue.hear(event)
 
-    def _drop_stage(self, event: StageDropped, now: Now) -> None:
-        self._appending.drop(STAGE_KEY | event.stage)
+    def _drop_stages(self, event: StagesUnwanted, now: Now) -> None:
+        self._appending.drop(STAGE_KEY | stage for stage in event.stages)
         self._catalogue.hear(event)
         self._upkeep.want()
 
@@ -194,7 +194,7 @@ class Log:
         self._upkeep.want()
 
     def _drop_stream(self, event: StreamDropped, now: Now) -> None:
-        self._appending.drop(event.stream_id)
+        self._appending.drop((event.stream_id,))
         self._catalogue.hear(event)
         self._upkeep.want()
 
@@ -295,8 +295,8 @@ _HANDLERS: dict[type, Callable[[Log, Any, Now], None]] = {
     AppendRequested: Log._append,
     ReadRequested: Log._read,
     LocateRequested: Log._locate,
-    StagePublished: Log._publish,
-    StageDropped: Log._drop_stage,
+    StagesPublished: Log._publish,
+    StagesUnwanted: Log._drop_stages,
     StreamTrimmed: Log._trim,
     StreamDropped: Log._drop_stream,
     CheckpointBegun: Log._begin_checkpoint,

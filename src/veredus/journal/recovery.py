@@ -467,7 +467,7 @@ class _Recovery:
                 self.recovered.gaps.append((stream_id, last + 1, first - 1))
         else:
             # A stage's numbers begin at 1, so a lost record, be it the first, does not move those behind it.
-            stage = self.catalogue.stages.setdefault(first, StagePlaces(first, stream_id))
+            stage = self.catalogue.stages.get(first) or self.catalogue.add_stage(StagePlaces(first, stream_id))
             stage.row_count = max(stage.row_count, first_number - 1)
         ids = (stream_id, first, count)
         self.catalogue.add(segment, envelope.kind, ids, envelope.append_time_us, view.offset, len(view.memory))

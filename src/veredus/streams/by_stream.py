@@ -31,7 +31,7 @@ class ByStream(Generic[Key, Item]):
         """What has the key, taken out; None where there is nothing."""
         items = self._streams.get(stream_id)
         item = None if items is None else items.pop(key, None)
-        if items == {}:
+        if items is not None and not items:
             del self._streams[stream_id]
         return item
 

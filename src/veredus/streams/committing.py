@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from veredus.journal.exchange import StageDropped, StagePublished
+from veredus.journal.exchange import StagesPublished, StagesUnwanted
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
 
@@ -136,11 +136,10 @@ class Committing:
         if run is None:
             return
         stages = self._still_open(event)
-        self._check_streams(event, stages)
+        self._check_rights(event, [stream.name for stream in self._streams_of(stages).values()])
         run.given_up_id = max(run.given_up_id, event.commit_id)
         dropped = tuple(dict.fromkeys(stage.stage for stage in (*stages, *run.take_overdue())))
-        for number in dropped:
-            self._runs.forget_stage(number)
+        self._runs.forget_stages(dropped)
         waiter = _Dropped(self, event.session, event.request, dropped)
         if dropped:
             self._orders.append_fact(StagesDropped(dropped), waiter, now)
@@ -152,9 +151,13 @@ class Committing:
         named = (self._tables.open_stage(number) for number in dict.fromkeys(event.stages))
         return [stage for stage in named if stage and stage.sink == event.sink and not stage.is_committing]
 
-    def _check_streams(self, event: CommitRequested | StagesDropRequested, stages: Iterable[Stage]) -> None:
-        said = [content.stream for content in event.contents] if isinstance(event, CommitRequested) else []
-        for name in dict.fromkeys(said + [self._tables.streams_by_id[stage.stream_id].name for stage in stages]):
+    def _streams_of(self, stages: Iterable[Stage]) -> dict[int, Stream]:
+        """The streams of open stages, by id, each once."""
+        return {stage.stream_id: self._tables.streams_by_id[stage.stream_id] for stage in stages}
+
+    def _check_rights(self, event: CommitRequested | StagesDropRequested, names: Iterable[str]) -> None:
+        """Raise `Refused("forbidden")` unless the principal may write to each of these streams."""
+        for name in names:
             self._tables.rights.check(event.session, event.principal, PUBLISH, on_stream(name, source=""))
 
     # ── commit ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -164,7 +167,7 @@ class Committing:
         run = self._runs.own(event)
         if run is None:
             return
-        self._check_streams(event, ())
+        self._check_rights(event, [content.stream for content in event.contents])
         check_commits_kept(run, event)
         if event.commit_id == run.commit_id and not run.is_committing:
             check_repeated(run, self._contents_asked(event))
@@ -184,28 +187,22 @@ class Committing:
             raise Refused(
                 "commit-under-way", f"commit {run.coming_id} of sink {run.sink!r} is not finished: wait for its answer"
             )
-        stages = [self._open_stage_of(event, number) for number in dict.fromkeys(event.stages)]
-        self._check_streams(event, stages)
+        stages = self._open_stages_of(event, event.stages)
+        streams = self._streams_of(stages)
+        self._check_rights(event, [stream.name for stream in streams.values()])
         check_rows_kept(stages, event)
         contents = contents_of(self._tables, stages, event.contents)
-        named_count = max(len(contents), len(dict.fromkeys(stage.stream_id for stage in stages)))
+        named_count = max(len(contents), len(streams))
         self._runs.check_room_for_commit(run, named_count, now)
         held = self._hold(event, stages, now)
+        wall_us = max([now.wall_us, *(stream.append_time_us for stream in streams.values())])
         placed: list[CommittedStage] = []
-        wall_us = now.wall_us
         for stage in stages:
-            stream = self._tables.streams_by_id[stage.stream_id]
-            first, append_time_us = stream.assign(stage.count_durable, now.wall_us)
-            wall_us = max(wall_us, append_time_us)
+            first, _ = streams[stage.stream_id].assign(stage.count_durable, wall_us)
             placed.append(CommittedStage(stage.stage, stage.stream_id, first, stage.count_durable))
             stage.is_committing = True
-        for entry in placed:
-            stream = self._tables.streams_by_id[entry.stream_id]
-            stream.append_time_us = max(stream.append_time_us, wall_us)
         run.is_committing, run.coming_id, run.coming_count = True, event.commit_id, named_count
-        cursors, weaves = tuple(move for _, move in held), _weaves_in(event, placed)
-        streams = {entry.stage: entry.stream_id for entry in placed}
-        merged = tuple(MergedBefore(streams[stage], gone, lives) for stage, gone, lives in event.merged)
+        cursors, (weaves, merged) = tuple(move for _, move in held), _merges_in(event, placed)
         fact = Committed(
             run.sink, run.epoch, event.commit_id, tuple(placed), wall_us, cursors, contents, weaves, run.owner, merged
         )
@@ -215,11 +212,13 @@ class Committing:
         """What a commit that was done before is said to hold: by what it says, else by what was staged for it anew."""
         if event.contents:
             return contents_of(self._tables, None, event.contents)
-        anew = [self._open_stage_of(event, stage.stage) for stage in self._still_open(event)]
+        anew = self._open_stages_of(event, [stage.stage for stage in self._still_open(event)])
         return contents_of(self._tables, anew, ())
 
     def _hold(self, event: CommitRequested, stages: Sequence[Stage], now: Now) -> _Held:
         """Hold the subscriptions that move with the commit, all or none; where each will stand."""
+        if not event.cursors:
+            return []
         firsts: dict[int, tuple[Stream, int]] = {}
         heads: dict[int, int] = {}
         for stage in stages:
@@ -245,48 +244,34 @@ class Committing:
         for stream, move in held:
             self._moving.release(stream, move, is_moved, now)
 
-    def _open_stage_of(self, event: CommitRequested, number: int) -> Stage:
-        stage = self._tables.open_stage(number)
-        if stage is None or stage.sink != event.sink or stage.run_epoch != event.run_epoch:
-            raise Refused(
-                "unknown-stage", f"stage {number} is not an open stage of this run of sink {event.sink!r}", stage=number
-            )
-        if stage.count_durable != stage.count_assigned:
-            raise Refused(
-                "stage-not-durable",
-                f"stage {number} still has rows that are not durable: wait for their receipts",
-                stage=number,
-            )
-        return stage
+    def _open_stages_of(self, event: CommitRequested, numbers: Iterable[int]) -> list[Stage]:
+        """These stages, each once. Raises `Refused`: `unknown-stage` and `stage-not-durable`."""
+        stages: list[Stage] = []
+        for number in dict.fromkeys(numbers):
+            stage = self._tables.open_stage(number)
+            if stage is None or stage.sink != event.sink or stage.run_epoch != event.run_epoch:
+                message = f"stage {number} is not an open stage of this run of sink {event.sink!r}"
+                raise Refused("unknown-stage", message, stage=number)
+            if stage.count_durable != stage.count_assigned:
+                message = f"stage {number} still has rows that are not durable: wait for their receipts"
+                raise Refused("stage-not-durable", message, stage=number)
+            stages.append(stage)
+        return stages
 
     def committed(self, event: CommitRequested, fact: Committed, held: _Held, now: Now) -> None:
         """The commit is in the journal: show the rows, tell the sink."""
-        for stage in fact.stages:
-            stream = self._tables.streams_by_id.get(stage.stream_id)
-            if stream is not None:
-                self._publishing.touched[stream.stream_id] = stream
-        detail = self.show(fact).detail
+        run = self.show(fact)
+        for name, _, _ in run.commit_streams:
+            stream = self._tables.streams[name]
+            self._publishing.touched[stream.stream_id] = stream
         self._release(held, now, is_moved=True)
         self._orders.counts.publications += sum(stage.count for stage in fact.stages)
-        self._orders.say(ConfirmCommitted(event.session, event.request, fact.commit_id, False, detail))
+        self._orders.say(ConfirmCommitted(event.session, event.request, fact.commit_id, False, run.detail))
 
     def show(self, fact: Committed) -> Run:
         """Make a commit's rows visible, live or in a replay; the run, which knows where they lie."""
         run = self._tables.runs.setdefault(fact.sink, Run(fact.sink))
-        touched: dict[str, tuple[int, int]] = {}
-        for stage in fact.stages:
-            self._tables.take_stage(stage.stage)
-            stream = self._tables.streams_by_id.get(stage.stream_id)
-            if stream is None:
-                self._orders.say(StageDropped(stage.stage))
-                continue
-            self._orders.say(StagePublished(stage.stage, stage.stream_id, stage.first_sequence, fact.append_time_us))
-            if stage.count:
-                stream.tail.forget()
-                stream.become_durable(stage.first_sequence + stage.count - 1)
-            stream.append_time_us = max(stream.append_time_us, fact.append_time_us)
-            first, count = touched.get(stream.name, (stage.first_sequence, 0))
-            touched[stream.name] = (first, count + stage.count)
+        commit_streams = self._show_rows(fact)
         for woven in fact.weaves:
             if woven.stream_id in self._tables.streams_by_id:
                 self._tables.streams_by_id[woven.stream_id].weave = woven.legs
@@ -301,12 +286,36 @@ class Committing:
             self._tables.runs.note_owner(run)
         run.is_durable = True
         run.commit_id = fact.commit_id
-        for left in run.take_overdue():
-            self._runs.forget_stage(left.stage)
+        self._runs.forget_stages([left.stage for left in run.take_overdue()])
         run.contents = fact.contents
-        run.commit_streams = tuple((name, first, count) for name, (first, count) in touched.items())
+        run.commit_streams = commit_streams
         run.packed = b""
         return run
+
+    def _show_rows(self, fact: Committed) -> tuple[tuple[str, int, int], ...]:
+        """The stages' rows are their streams' now: what each stream has got, and where, in one piece."""
+        streams = self._tables.streams_by_id
+        self._tables.take_stages(stage.stage for stage in fact.stages)
+        shown = [(one.stage, one.stream_id, one.first_sequence) for one in fact.stages if one.stream_id in streams]
+        lost = [one.stage for one in fact.stages if one.stream_id not in streams]
+        if shown:
+            self._orders.say(StagesPublished(shown, fact.append_time_us))
+        if lost:
+            self._orders.say(StagesUnwanted(lost))
+        spans: dict[int, tuple[int, int]] = {}
+        for stage in fact.stages:
+            first, count = spans.get(stage.stream_id, (stage.first_sequence, 0))
+            spans[stage.stream_id] = first, count + stage.count
+        touched: list[tuple[str, int, int]] = []
+        for stream_id, (first, count) in spans.items():
+            stream = streams.get(stream_id)
+            if stream is not None:
+                if count:
+                    stream.tail.forget()
+                    stream.become_durable(first + count - 1)
+                stream.append_time_us = max(stream.append_time_us, fact.append_time_us)
+                touched.append((stream.name, first, count))
+        return tuple(touched)
 
     def commit_failed(
         self, event: CommitRequested, fact: Committed, held: _Held, code: str, reason: str, now: Now
@@ -334,8 +343,7 @@ class Committing:
         self._orders.say(ConfirmCommitted(event.session, event.request, event.commit_id, True, detail))
 
     def _drop(self, stages: tuple[int, ...], now: Now) -> None:
-        for number in stages:
-            self._runs.forget_stage(number)
+        self._runs.forget_stages(stages)
         if stages:
             self._orders.append_fact(StagesDropped(stages), Unheard(), now)
 
@@ -362,10 +370,9 @@ class Committing:
                 if is_present and not is_over and stream_id in self._tables.streams_by_id:
                     self._tables.add_stage(Stage(number, sink, run_epoch, stream_id, stage_key, commit_id=commit_id))
                 else:
-                    self._orders.say(StageDropped(number))
+                    self._orders.say(StagesUnwanted((number,)))
             case StagesDropped(stages):
-                for number in stages:
-                    self._runs.forget_stage(number)
+                self._runs.forget_stages(stages)
             case Committed():
                 self.show(fact)
             case _:
@@ -381,8 +388,14 @@ def _check_same_commit(known: Stage, commit_id: int) -> None:
         raise Refused("stage-key-used", message, commit_id=known.commit_id)
 
 
-def _weaves_in(event: CommitRequested, placed: Iterable[CommittedStage]) -> tuple[Woven, ...]:
-    """The weaves of a commit where its stages lie; what one leaves out comes behind all else."""
+def _merges_in(
+    event: CommitRequested, placed: Iterable[CommittedStage]
+) -> tuple[tuple[Woven, ...], tuple[MergedBefore, ...]]:
+    """The weaves of a commit where its stages lie, and what was merged into their streams; what a weave leaves out
+    comes behind all else.
+    """
+    if not (event.weaves or event.merged):
+        return (), ()
     at = {entry.stage: entry for entry in placed}
     weaves: list[Woven] = []
     for stage, named in event.weaves:
@@ -390,7 +403,7 @@ def _weaves_in(event: CommitRequested, placed: Iterable[CommittedStage]) -> tupl
         starts = ((sequence_of(place, first), count) for place, count in named)
         legs = completed(((start, start + count - 1) for start, count in starts), first + at[stage].count - 1)
         weaves.append(Woven(at[stage].stream_id, legs))
-    return tuple(weaves)
+    return tuple(weaves), tuple(MergedBefore(at[stage].stream_id, gone, lives) for stage, gone, lives in event.merged)
 
 
 @dataclass(slots=True)
@@ -405,7 +418,7 @@ class _StageGranted:
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         if self.is_new:
-            self.committing._runs.forget_stage(self.stage.stage)
+            self.committing._runs.forget_stages((self.stage.stage,))
         if self.stage.session == self.session:
             self.committing._publishing.leave_stage(self.stage)
         self.committing._orders.refuse(

@@ -28,10 +28,10 @@ def contents_of(tables: Tables, stages: Sequence[Stage] | None, said: Sequence[C
 
     Raises `Refused("bad-contents")` where what it says is not what was staged.
     """
-    counts: dict[str, int] = {}
+    by_id: dict[int, int] = {}
     for stage in stages or ():
-        name = tables.streams_by_id[stage.stream_id].name
-        counts[name] = counts.get(name, 0) + stage.count_durable
+        by_id[stage.stream_id] = by_id.get(stage.stream_id, 0) + stage.count_durable
+    counts = {tables.streams_by_id[number].name: count for number, count in by_id.items()}
     by_stream = {content.stream: content for content in said}
     if len(by_stream) != len(said) or any(len(content.digest) > DIGEST_SIZE_MAX for content in said):
         raise Refused(
@@ -64,10 +64,12 @@ def check_commits_kept(run: Run, asked: CommitRequested) -> None:
 
 def check_rows_kept(stages: Sequence[Stage], asked: CommitRequested) -> None:
     """Raise `Refused("lost")` where a stage has not all the rows that the sink has receipts for."""
-    if asked.counts and len(asked.counts) != len(asked.stages):
+    if not asked.counts:
+        return
+    if len(asked.counts) != len(asked.stages):
         said = f"{len(asked.counts)} counts were said for {len(asked.stages)} stages: say one for each, or none"
         raise Refused("bad-contents", said)
-    known = dict(zip(asked.stages, asked.counts, strict=True)) if asked.counts else {}
+    known = dict(zip(asked.stages, asked.counts, strict=True))
     for stage in stages:
         count, kept = known.get(stage.stage, 0), stage.count_durable
         if kept < count:

@@ -53,10 +53,7 @@ class InOrder(dict[Key, Entry]):
 
     def __delitem__(self, key: Key) -> None:
         super().__delitem__(key)
-        self._gone_count += 1
-        if 2 * self._gone_count > len(self._keys):
-            self._keys = [known for known in self._keys if known in self]
-            self._gone_count = 0
+        self._note_gone(1)
 
     def setdefault(self, key: Key, entry: Entry) -> Entry:
         """The entry of this key, which is this one where there was none."""
@@ -70,6 +67,19 @@ class InOrder(dict[Key, Entry]):
         if entry is not None:
             del self[key]
         return entry
+
+    def take_all(self, keys: Iterable[Key]) -> list[Entry]:
+        """The entries of these keys, taken out; none for a key that is not there."""
+        pop = super().pop
+        entries = [entry for key in keys if (entry := pop(key, None)) is not None]
+        self._note_gone(len(entries))
+        return entries
+
+    def _note_gone(self, count: int) -> None:
+        self._gone_count += count
+        if 2 * self._gone_count > len(self._keys):
+            self._keys = [known for known in self._keys if known in self]
+            self._gone_count = 0
 
     def pop(self, *_: object) -> NoReturn:
         """`take` keeps the order."""

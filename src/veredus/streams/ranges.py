@@ -14,7 +14,10 @@ FEW = 64
 
 def cursor_of(floor: int, settled: Iterable[Range]) -> tuple[int, tuple[Range, ...]]:
     """The floor, and the ranges above it, of a cursor that has done with all up to `floor` and with `settled`."""
-    ranges = joined(((0, floor), *(bounds for bounds in settled if bounds[1] > floor)))
+    above = [bounds for bounds in settled if bounds[1] > floor]
+    if not above:
+        return floor, ()
+    ranges = joined(((0, floor), *above))
     return ranges[0][1], ranges[1:]
 
 

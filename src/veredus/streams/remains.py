@@ -90,7 +90,7 @@ class Remains:
             self._feeding.flow_of(session)
             return TOLD_COUNT
         if left.stages:
-            self._tables.take_stage(left.stages.pop())
+            self._tables.take_stages((left.stages.pop(),))
             return KEPT_COUNT
         if left.subscriptions:
             self._let_go_of_subscription(stream, left.subscriptions.pop())

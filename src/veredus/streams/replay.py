@@ -245,8 +245,7 @@ class Replay:
                 if self._orphans.pop(stream_id, None) is not None:
                     self._orders.say(StreamDropped(stream_id))
                 self._creating.apply(fact)
-                for number in list(self._tables.stages_of(stream_id)):
-                    self._tables.take_stage(number)
+                self._tables.take_stages(list(self._tables.stages_of(stream_id)))
             case StreamTrimmed(stream_id, floor):
                 stream = self._tables.streams_by_id.get(stream_id)
                 if stream is not None:

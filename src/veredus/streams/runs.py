@@ -15,10 +15,10 @@ Source: docs/internals/DESIGN.md, "Sinks"; guarantees 7 and 8.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from veredus.journal.exchange import StageDropped
+from veredus.journal.exchange import StagesUnwanted
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import Note
 from veredus.kernel.engine import Now
@@ -210,9 +210,9 @@ class Runs:
 
     def drop_open_stages(self, run: Run) -> None:
         """A newer run drops what older ones left open; a commit on its way keeps its own."""
-        for stage in list(run.stages.values()):
-            if stage.run_epoch < run.epoch and not stage.is_committing:
-                self.forget_stage(stage.stage)
+        self.forget_stages(
+            [n for n, stage in run.stages.items() if stage.run_epoch < run.epoch and not stage.is_committing]
+        )
 
     def granted(self, session: int, run: Run, opened: RunOpened) -> None:
         """The run is in the journal."""
@@ -336,14 +336,14 @@ class Runs:
     def drop_stages(self, run: Run) -> tuple[int, ...]:
         """Forget the sink's open stages; their numbers."""
         dropped = tuple(number for number, stage in run.stages.items() if not stage.is_committing)
-        for number in dropped:
-            self.forget_stage(number)
+        self.forget_stages(dropped)
         return dropped
 
-    def forget_stage(self, number: int) -> None:
-        """The stage will never be seen."""
-        if self._tables.take_stage(number) is not None:
-            self._orders.say(StageDropped(number))
+    def forget_stages(self, numbers: Iterable[int]) -> None:
+        """These stages will never be seen."""
+        gone = tuple(stage.stage for stage in self._tables.take_stages(numbers))
+        if gone:
+            self._orders.say(StagesUnwanted(gone))
 
     def apply(self, fact: RunOpened | SinkRemoved) -> None:
         """What a durable or replayed fact does to the table of runs."""

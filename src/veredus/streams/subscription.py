@@ -146,8 +146,9 @@ class Subscription:
         self.handed_to = fact.handed_to
         self.excluded = fact.settled
         self.ledger = Ledger(fact.floor, is_ordered=self.mode == 0, ranges_max=unsettled_max)
-        self.tries.drop(0, fact.floor)
-        self.tries.drop_all(fact.settled)
+        if self.tries.size:
+            self.tries.drop(0, fact.floor)
+            self.tries.drop_all(fact.settled)
 
     @property
     def is_changing(self) -> bool:
@@ -227,6 +228,7 @@ class Subscription:
     @classmethod
     def moved_in(cls, move: CursorMoved, unsettled_max: int) -> Subscription:
         """One that comes into being with a commit."""
+        floor, settled = cursor_of(move.floor, move.settled)
         opened = SubscriptionOpened(
             stream_id=move.stream_id,
             subscriber=move.subscriber,
@@ -236,12 +238,22 @@ class Subscription:
             filter=EVERYTHING,
             filter_sequence=move.floor + 1,
             mode=1,
-            floor=move.floor,
-            settled=(),
-            pushed_to=move.floor,
+            floor=floor,
+            settled=settled,
+            pushed_to=max((floor, *(origin.last_place for origin in move.origins))),
+            pushed_known=floor,
+            handed_to=floor,
+            opened_us=move.opened_us,
+            start=move.start,
+            origins=move.origins,
+            unwanted=move.unwanted,
+            renewed_us=move.renewed_us,
+            wish=move.wish,
+            owner=move.owner,
+            lost=move.lost,
         )
         subscription = cls(opened, unsettled_max)
-        subscription.move(move, unsettled_max)
+        subscription.is_attached = False
         return subscription
 
     def move(self, fact: CursorMoved, unsettled_max: int) -> None:

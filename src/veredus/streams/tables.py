@@ -5,7 +5,8 @@ Every change of a table is a fact (veredus.streams.facts), journaled before anyt
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 
 import msgspec
@@ -168,6 +169,15 @@ class Run:
         if stage.commit_id >= 0:
             self.awaited.set(stage.stage, stage.commit_id)
 
+    def forget(self, stage: Stage) -> None:
+        """The stage is not open any more."""
+        number, attempt = stage.stage, stage.attempt
+        self.stages.pop(number, None)
+        self.written.discard(number)
+        self.awaited.clear(number)
+        if self.attempts.get(attempt) is stage:
+            del self.attempts[attempt]
+
     def begin(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """A new run begins."""
         self.given_up_id = -1
@@ -289,24 +299,20 @@ class Tables:
         stage = self.stages.get(number)
         return None if stage is None or stage.stream_id not in self.streams_by_id else stage
 
-    def take_stage(self, number: int) -> Stage | None:
-        """Forget an open stage; None where there is none of this number."""
-        self.removed_count += 1
-        stage = self.stages.take(number)
-        if stage is None:
-            return None
-        self._stages_of.take(stage.stream_id, number)
-        self.stage_counts[stage.owner] -= 1
-        if not self.stage_counts[stage.owner]:
-            del self.stage_counts[stage.owner]
-        if stage.sink in self.runs:
-            run = self.runs[stage.sink]
-            run.stages.pop(number, None)
-            run.written.discard(number)
-            run.awaited.clear(number)
-            if run.attempts.get(stage.attempt) is stage:
-                del run.attempts[stage.attempt]
-        return stage
+    def take_stages(self, numbers: Iterable[int]) -> list[Stage]:
+        """Forget open stages; those of these numbers that there were."""
+        stages = self.stages.take_all(numbers)
+        self.removed_count += len(stages)
+        for owner, count in Counter(stage.owner for stage in stages).items():
+            self.stage_counts[owner] -= count
+            if not self.stage_counts[owner]:
+                del self.stage_counts[owner]
+        for stage in stages:
+            self._stages_of.take(stage.stream_id, stage.stage)
+            run = self.runs.get(stage.sink)
+            if run is not None:
+                run.forget(stage)
+        return stages
 
     def write_stage(self, stage: Stage, session: int) -> None:
         """An open stage is written by this session, 0 for nobody."""

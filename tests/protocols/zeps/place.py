@@ -162,7 +162,7 @@ class Place:
                 self._locate(thing)
             case j.Appended() | j.AppendFailed() | j.RecordsRead() | j.RangeMissing() | j.Located():
                 self._queue.extend(self.streams.handle(thing, self.now))
-            case j.StreamTrimmed() | j.StreamDropped() | j.StagePublished() | j.StageDropped():
+            case j.StreamTrimmed() | j.StreamDropped() | j.StagesPublished() | j.StagesUnwanted():
                 pass
             case TurnWanted():
                 self._queue.append(TurnGiven(thing.link))

@@ -36,7 +36,7 @@ from .channel import REQUESTS_MAX, Awaited, Begun, Channel, Role
 from .compiling import compiling_cost_of
 from .native import CHANNEL_MAX, Frame, Kind, SessionFault
 from .orders import LinkLimits, SessionCongested, SessionDrained
-from .prices import PAGE_COST_NS, RAISED_NS, RAW_OCTET_NS, REPLY_OCTET_NS, ROW_NS, SETTLED_NS
+from .prices import PAGE_COST_NS, RAISED_NS, RAW_OCTET_NS, REPLY_OCTET_NS, ROW_NS, SETTLED_NS, STAGE_NS
 from .shared_answers import SENT_OCTET_NS, encode_shared
 
 SMALL_RECORD_SIZE = 4096
@@ -279,6 +279,7 @@ class Channels:
         said: Any = native.decode_message(frame)
         if self._is_run(frame, said.request):
             self.awaited.add(frame.channel)
+            self._cost_ns += STAGE_NS * len(said.stages)
             self._effects.append(
                 x.CommitRequested(
                     session_of(self.link, frame.channel), said.request, self.principal, said.sink, said.run_epoch,
@@ -290,6 +291,7 @@ class Channels:
         said: Any = native.decode_message(frame)
         if self._is_run(frame, said.request):
             self.awaited.add(frame.channel)
+            self._cost_ns += STAGE_NS * len(said.stages)
             session = session_of(self.link, frame.channel)
             stages = said.sink, said.run_epoch, said.stages, said.commit_id
             self._effects.append(x.StagesDropRequested(session, said.request, self.principal, *stages))

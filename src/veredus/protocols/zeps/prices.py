@@ -10,6 +10,10 @@ RAISED_NS = 15_000
 """What it costs to raise a source; measured, roughly."""
 ROW_NS = 120
 """What a row of a batch costs; measured, roughly."""
+STAGE_NS = 2_000
+"""What it costs to show a stage or to drop it; measured, roughly. Whoever opens one pays for that, too, since a newer
+run drops it unnamed.
+"""
 SETTLED_NS = 50
 """What a range that is said to be settled costs to encode; measured, roughly."""
 REPLY_OCTET_NS = 25

@@ -49,6 +49,7 @@ from .channels import ORDERS, Channels
 from .native import Frame, Kind
 from .orders import AskPrincipal, LinkLimits, PrincipalKnown
 from .parsing import FrameParser
+from .prices import STAGE_NS
 from .shared_answers import Owed
 
 
@@ -72,7 +73,7 @@ _COSTS_NS: dict[int, tuple[int, int]] = {
     Kind.SUBSCRIBE: (50_000, 1_000),
     Kind.CHANGE_FILTER: (50_000, 1_000),
     Kind.OPEN_RUN: (30_000, 100),
-    Kind.OPEN_STAGE: (30_000, 100),
+    Kind.OPEN_STAGE: (30_000 + STAGE_NS, 100),
     Kind.COMMIT: (30_000, 130),
     Kind.DROP_STAGES: (30_000, 100),
     Kind.OFFER: (28_000, 0),
