@@ -37,10 +37,11 @@ if TYPE_CHECKING:
     from .kernel.errors import Fenced, Misuse, Refused, Unavailable, VeredusError
     from .streams.exchange import Durability, Start
 
-atexit.register(last.end)  # as early as can be: what the program registers itself runs before
-watch_children()
 if not threading.main_thread().is_alive() and threading.current_thread() is threading.main_thread():
     last.be_over()  # a handler of `atexit` is the first to import it, and no other is registered any more
+else:
+    atexit.register(last.end)  # as early as can be: what the program registers itself runs before
+watch_children()
 
 __version__ = "0.1.0"
 

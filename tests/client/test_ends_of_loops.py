@@ -1,8 +1,12 @@
 """What hangs on a loop that is closed, stopped, or run by nobody is sent at the end of the program, or named there."""
 
+import asyncio
+import gc
 import re
 import sys
 import time
+import warnings
+from functools import partial
 
 import pytest
 
@@ -10,6 +14,7 @@ from tests.client.cutter import Cutter
 from tests.client.without_a_node import named_in, told_without_a_node
 from tests.processes import Child, ended
 from veredus.client.embedded import Embedded
+from veredus.client.loops import Begun
 
 LIFE_S = 15.0
 MAIN = """
@@ -107,6 +112,23 @@ asyncio.run_coroutine_threadsafe(publish(), loop).result()
 )
 
 
+IN_A_THREAD_THAT_CLOSES_IT = """
+def run():
+    loop.run_forever()
+    loop.close()
+
+threading.Thread(target=run, daemon=True).start()
+publisher = asyncio.run_coroutine_threadsafe(main(count=1), loop).result()
+"""
+CLOSED_MEANWHILE = LOST.format(
+    runs=IN_A_THREAD_THAT_CLOSES_IT,
+    publishes="""
+async def publish():
+    await publisher.publish("k", b"")
+    loop.call_later(0.1, loop.stop)
+asyncio.run_coroutine_threadsafe(publish(), loop).result()
+""",
+)
 CLOSED = OF_NOBODY + "loop.close()\n"
 DROPPED = CLOSED + "del loop, publisher\nimport gc; gc.collect()\n"
 RECONNECTED = CLOSED + "own = veredus.embedded()\n"
@@ -117,18 +139,53 @@ RECONNECTED = CLOSED + "own = veredus.embedded()\n"
     [
         (OF_NOBODY, "the program ends"),
         (OF_A_THREAD, "the program ends"),
+        (CLOSED_MEANWHILE, "the program ends"),
+        (OF_UVLOOP + CLOSED_MEANWHILE, "the program ends"),
         (CLOSED, "the program ends"),
         (OF_UVLOOP + CLOSED, "the program ends"),
         (DROPPED, "the program ends"),
         (RECONNECTED, "an event loop was closed"),
     ],
-    ids=["nobody", "thread", "closed", "uvloop", "dropped", "reconnected"],
+    ids=["nobody", "thread", "meanwhile", "meanwhile-uvloop", "closed", "uvloop", "dropped", "reconnected"],
 )
 def test_what_cannot_be_sent_is_named_once(node: Embedded, stream: str, program: str, why: str) -> None:
     _, told = told_without_a_node(node, program, stream)
     (named,) = named_in(told)
     assert re.search(rf"{why}, and the node at unix://\S+ has not confirmed .*, the last number is 2\): ", named)
     assert f"(stream {stream!r}, source 'a', the last number is 2)" in named
+
+
+@pytest.mark.parametrize("imports", ["", OF_UVLOOP], ids=["asyncio", "uvloop"])
+def test_nothing_else_is_told_of_a_loop_that_is_closed_while_what_is_pending_is_sent(
+    node: Embedded, stream: str, imports: str
+) -> None:
+    _, told = told_without_a_node(node, imports + CLOSED_MEANWHILE, stream)
+    assert told.splitlines() == named_in(told)
+
+
+@pytest.mark.parametrize("is_begun", [True, False])
+def test_python_tells_of_no_work_that_was_left_in_a_loop_when_that_was_closed(
+    caplog: pytest.LogCaptureFixture, is_begun: bool
+) -> None:
+    ends: list[str] = []
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ends.append("ended")
+
+    loop = asyncio.new_event_loop()
+    begun = Begun(loop, work)
+    loop.call_soon(begun.start)
+    loop.call_soon(partial(loop.call_soon, loop.stop) if is_begun else loop.stop)
+    loop.run_forever()
+    loop.close()
+    begun.cancel()
+    with warnings.catch_warnings(record=True) as warned:
+        del begun
+        gc.collect()
+    assert (ends, caplog.messages, warned) == (["ended"] * is_begun, [], [])
 
 
 GOES_ON = """

@@ -281,6 +281,7 @@ import asyncio, sys, threading, time, veredus
 from veredus.client import pending
 from veredus.kernel import last
 pending.FINISH_TIMEOUT_S = 1.0
+last.act_last(lambda: print(time.monotonic() - began_s))
 
 async def publish(source):
     node = await veredus.connect_async(sys.argv[1])
@@ -301,7 +302,6 @@ publisher.publish("k", b"")
 print("ready", flush=True)
 sys.stdin.readline()
 began_s = time.monotonic()
-last.act_last(lambda: print(time.monotonic() - began_s))
 """
 
 

@@ -2,11 +2,13 @@
 
 import errno
 import os
+import sys
 import threading
 import time
 
 import pytest
 
+from tests.processes import ended
 from veredus.runtime import lines
 from veredus.runtime.lines import LineWriter
 
@@ -105,3 +107,35 @@ def test_the_child_of_a_fork_writes_by_a_thread_of_its_own() -> None:
     os.close(writing)
     with os.fdopen(reading, "rb") as file:
         assert file.read() == b"parent\nchild\n"
+
+
+ENDS = """
+import multiprocessing, sys, time, veredus
+from veredus.runtime.lines import LineWriter
+from veredus.client import endings
+
+class Slow:
+    def write(self, line):
+        time.sleep(0.2)
+        sys.stdout.write(line.decode())
+
+    def finish(self):
+        sys.stdout.flush()
+
+writer = LineWriter(Slow(), lambda count, reason: b"", "test")
+
+def put():
+    writer.put(b"one\\n")
+    endings.watch_end()
+    endings.to_stop[lambda: writer.put(b"two\\n")] = None
+
+{runs}
+"""
+
+
+@pytest.mark.parametrize(
+    "runs", ["put()", "child = multiprocessing.get_context('fork').Process(target=put)\nchild.start()\nchild.join()"]
+)
+def test_a_program_ends_behind_the_lines_that_the_end_of_its_nodes_has_given(runs: str) -> None:
+    done = ended([sys.executable, "-c", ENDS.replace("{runs}", runs)], life_s=10.0)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "one\ntwo\n", "")

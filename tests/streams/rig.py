@@ -59,7 +59,8 @@ class Rig:
 
     def __post_init__(self) -> None:
         self._ids = 0
-        self._refused: deque[journal.AppendFailed] = deque()
+        self._refused: deque[journal.AppendFailed | journal.AppendRequested] = deque()
+        """What the journal refuses, and what was ordered behind that: it answers in the order of what it is asked."""
         self.taking: Taking | None = None
         self.boot()
 
@@ -109,6 +110,8 @@ class Rig:
             order = queue.popleft()
             if self.is_full and isinstance(order, journal.AppendRequested):
                 self._refused.append(journal.AppendFailed(order.token, "disk-full", "No space left on device"))
+            elif self._refused and isinstance(order, journal.AppendRequested):
+                self._refused.append(order)
             elif isinstance(order, _TO_LOG):
                 queue.extend(self._tell_log(order))
             elif isinstance(order, Note):
@@ -139,14 +142,22 @@ class Rig:
     def carry_out(self) -> None:
         """Let the disk carry out all orders, and those that follow from them."""
         self.wake()
-        while self._refused:
-            self.tell(self._refused.popleft())
-        while self.pending:
-            event = self.disk.carry_out(self.pending.popleft())
-            if event is not None:
-                self._follow(deque(self._tell_log(event)))
-            self.wake()
+        while self._refused or self.pending:
+            while self.pending:
+                event = self.disk.carry_out(self.pending.popleft())
+                if event is not None:
+                    self._follow(deque(self._tell_log(event)))
+                self.wake()
+            if self._refused:
+                self._answer(self._refused.popleft())
         self.check()
+
+    def _answer(self, answer: journal.AppendFailed | journal.AppendRequested) -> None:
+        if isinstance(answer, journal.AppendFailed):
+            self.tell(answer)
+        else:
+            self._follow(deque(self._tell_log(answer)))
+        self.wake()
 
     def give_turns(self) -> int:
         """Let time pass while anybody waits for a turn; how many turns there were."""

@@ -7,12 +7,14 @@ import pytest
 from tests.streams.rig import Rig, incarnation
 from veredus.matching import Filter
 from veredus.streams import exchange as x
+from veredus.streams.cursors import CURSOR_INTERVAL_NS
 from veredus.streams.refiltering import FILTERS_MAX
 from veredus.streams.subscription import Subscription
 
 EVEN = Filter(where="even")
 ODD = Filter(where="NOT even")
 ALL = 1 << 40
+COUNTING: dict[str, Any] = {"mode": x.SettleMode.INDIVIDUAL, "attempts_max": 3, "parked_to": "parked"}
 PLACE: dict[str, object] = {"stream": "s", "subscriber": "bob", "name": "main"}
 
 
@@ -186,11 +188,58 @@ def test_what_an_owner_settles_while_another_takes_over_is_settled(kill: bool) -
     rig.carry_out()
     assert [grant.position for grant in rig.said_to(6, x.GrantSubscription)] == [1], "that is what is in the journal"
     assert rig.pushed(6) == [4, 5, 6]
-    assert [settled.floor for settled in rig.said_to(6, x.ConfirmSettled)] == [3], "the new owner hears of it"
+    assert [said for said in rig.said if isinstance(said, x.ConfirmSettled)] == [], "who asked is fenced by then"
     if kill:
         rig.restart()
         rig.subscribe(7, "bob", who=3)
         assert rig.pushed(7) == [4, 5, 6]
+
+
+@pytest.mark.parametrize("who", [1, 2])
+@pytest.mark.parametrize("is_gone", [False, True])
+def test_what_comes_into_the_journal_with_a_newer_owner_is_confirmed_to_the_one_that_asked(
+    who: int, is_gone: bool
+) -> None:
+    rig = published(6)
+    rig.attach(2, stream="parked")
+    rig.subscribe(5, "bob", **COUNTING)
+    rig.tell(x.SettleRequested(5, ((1, 1),)))
+    rig.tell(x.SettleRequested(5, ((2, 2), (6, 6))), x.HandedOut(5, 5), x.ReturnRequested(5, 4, is_retry=True))
+    rig.tell(ask(6, who, **COUNTING))
+    rig.tell(x.SettleRequested(5, ((3, 3),)), *[x.SessionClosed(5)] * is_gone)
+    rig.carry_out()
+    asked = [
+        x.ConfirmSettled(5, 1),
+        x.ConfirmSettled(5, 2, ((6, 6),)),
+        x.ConfirmHanded(5, 5),
+        x.ConfirmReturned(5, 4, is_parked=False),
+    ]
+    to_former = [said for said in rig.said if said.session == 5 and not isinstance(said, x.GrantSubscription | x.Push)]
+    assert (to_former[:-1], len(to_former)) == ((asked, 5) if not is_gone else ([], 0))
+    assert [grant.position for grant in rig.said_to(6, x.GrantSubscription)] == [3]
+    assert {type(said) for said in rig.said if said.session == 6} == {x.GrantSubscription, x.Push}
+    assert rig.pushed(6) == [4, 5]
+    rig.restart()
+    assert rig.subscribe(7, "bob", who=3, **COUNTING).position == 4
+
+
+def test_what_was_to_come_into_the_journal_with_a_newer_owner_that_it_refuses_is_confirmed_all_the_same() -> None:
+    rig = published(6)
+    rig.attach(2, stream="parked")
+    rig.subscribe(5, "bob", **COUNTING)
+    rig.tell(x.SettleRequested(5, ((1, 1),)))
+    rig.tell(x.ReturnRequested(5, 4, is_retry=True), x.HandedOut(5, 3), x.SettleRequested(5, ((2, 2),)))
+    rig.is_full = True
+    rig.tell(ask(6, 2))
+    rig.is_full = False
+    rig.tell(x.HandedOut(5, 5), x.ReturnRequested(5, 4, is_retry=True, is_taken=True), x.SettleRequested(5, ((6, 6),)))
+    rig.carry_out()
+    rig.time_ns += CURSOR_INTERVAL_NS
+    rig.carry_out()
+    assert [said.code for said in rig.said_to(6, x.Refuse)] == ["disk-full"]
+    assert rig.said_to(5, x.ConfirmSettled) == [x.ConfirmSettled(5, 1), x.ConfirmSettled(5, 2, ((6, 6),))]
+    assert rig.said_to(5, x.ConfirmHanded) == [x.ConfirmHanded(5, 5)]
+    assert rig.said_to(5, x.ConfirmReturned) == [x.ConfirmReturned(5, 4, is_parked=False)]
 
 
 @pytest.mark.parametrize("is_refused", [False, True])

@@ -339,3 +339,75 @@ def test_who_comes_back_while_its_epoch_is_refused_is_not_granted_it() -> None:
     assert rig.said_to(1, x.Fence) == []
     assert rig.attach(4, who=2).epoch == 2
     assert [fence.epoch for fence in rig.said_to(1, x.Fence)] == [2]
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+def test_who_comes_back_while_somebody_takes_over_is_fenced_when_the_journal_has_that(epoch: int) -> None:
+    rig = Rig()
+    rig.attach(1)
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "alpha", incarnation(2), 0))
+    rig.tell(x.SessionClosed(1))
+    rig.tell(x.SourceAttachRequested(3, "local", "s", "alpha", incarnation(1), epoch))
+    assert [said for said in rig.said if said.session == 3] == []
+    rig.carry_out()
+    assert [(type(said), said.epoch) for said in rig.said if said.session == 3] == [(x.Fence, 2)]
+    assert rig.publish(rig.said_to(2, x.GrantSource)[0], 1).last_number == 1
+
+
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("is_gone", [True, False])
+def test_who_comes_back_while_somebody_takes_over_goes_on_where_the_journal_refuses_that(
+    epoch: int, is_gone: bool
+) -> None:
+    rig = Rig()
+    rig.publish(rig.attach(1), 1, 3)
+    rig.is_full = True
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "alpha", incarnation(2), 0))
+    rig.is_full = False
+    rig.tell(*[x.SessionClosed(1)] * is_gone)
+    rig.tell(x.SourceAttachRequested(3, "local", "s", "alpha", incarnation(1), epoch))
+    rig.carry_out()
+    assert [said.code for said in rig.said_to(2, x.Refuse)] == ["disk-full"]
+    assert [said.code for said in rig.said_to(1, x.Refuse)] == ["attached-again"] * (not is_gone)
+    (back,) = [said for said in rig.said if said.session == 3]
+    assert (back.epoch, back.last_number) == (1, 3)
+    assert rig.publish(back, 4).last_number == 4
+
+
+def test_who_comes_back_is_told_that_it_cannot_be_stored_where_its_wait_fails() -> None:
+    rig = Rig()
+    rig.attach(1)
+    rig.is_full = True
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "alpha", incarnation(2), 0))
+    rig.tell(x.SourceAttachRequested(3, "local", "s", "alpha", incarnation(1), 1))
+    rig.carry_out()
+    assert [said.code for said in rig.said_to(3, x.Refuse)] == ["disk-full"]
+    assert rig.said_to(3, x.Fence) == []
+    rig.is_full = False
+    assert rig.attach(4, epoch=1).epoch == 1
+
+
+def test_nobody_is_taken_over_from_by_an_epoch_that_the_journal_refused_though_it_asked_for_one_in_between() -> None:
+    rig = Rig()
+    rig.attach(1)
+    rig.is_full = True
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "alpha", incarnation(2), 0))
+    rig.tell(x.SourceAttachRequested(3, "local", "s", "alpha", incarnation(3), 0))
+    rig.is_full = False
+    rig.tell(x.SourceAttachRequested(4, "local", "s", "alpha", incarnation(2), 0))
+    rig.carry_out()
+    assert [said.code for said in (*rig.said_to(2, x.Refuse), *rig.said_to(3, x.Refuse))] == ["disk-full"] * 2
+    assert [grant.epoch for grant in rig.said_to(4, x.GrantSource)] == [2]
+    assert [fence.epoch for fence in rig.said_to(1, x.Fence)] == [2]
+    assert rig.attach(5, who=3).epoch == 3
+    assert isinstance(rig.attach(6, who=2), x.Fence)
+
+
+def test_who_waits_for_what_becomes_of_a_newer_epoch_and_leaves_is_told_nothing() -> None:
+    rig = Rig()
+    rig.attach(1)
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "alpha", incarnation(2), 0))
+    rig.tell(x.SourceAttachRequested(3, "local", "s", "alpha", incarnation(1), 1))
+    rig.tell(x.SessionClosed(3))
+    rig.carry_out()
+    assert [said for said in rig.said if said.session == 3] == []

@@ -131,7 +131,7 @@ class Connection:
         try:
             if self.failure is None:
                 self.bar(_closed())
-                await self.finish()
+                await finished(self.unfinished)
             await self.close()
         except asyncio.CancelledError:
             self._why_alone = "the closing of a connection was cancelled"
@@ -160,9 +160,9 @@ class Connection:
         for attachment in list(self._attachments.values()):
             attachment.bar(error)
 
-    async def finish(self) -> None:
-        """Send what is pending, and wait for it while there is patience."""
-        await finished(lambda: [each for each in list(self._attachments.values()) if each.finish()])
+    def unfinished(self) -> list[Attachment]:
+        """Send what is pending; what still waits to be sent or confirmed."""
+        return [each for each in list(self._attachments.values()) if each.finish()]
 
     def check_loop(self) -> None:
         """Raise `Misuse("other-loop")` in any loop but this connection's own, and in a thread that runs none: nobody
@@ -199,7 +199,7 @@ class Connection:
         while not is_finished:
             keeper = self.loop.create_task(self._keep_on())
             try:
-                await self.finish()
+                await finished(self.unfinished)
                 is_finished = True
             except asyncio.CancelledError:  # of the loop's end, where this is still needed
                 if self.failure is not None:

@@ -25,12 +25,12 @@ from veredus.kernel.last import act_last, end
 
 from .children import end_behind_threads, is_forked_child
 from .loops import Begun, Work, known_loop, park_all
-from .pending import connections, patience, say_lost
+from .pending import connections, finished, patience, say_lost
 
 if TYPE_CHECKING:
     from .connection import Connection
 
-Finishing: TypeAlias = "set[asyncio.Task[None]]"
+Finishing: TypeAlias = "set[asyncio.Task[object]]"
 """What connections still have to send and to hear."""
 _LOOK_S = 0.05
 _LATE_S = 1.0
@@ -167,7 +167,7 @@ def _finish_there(loop: asyncio.AbstractEventLoop, mine: list[Connection]) -> No
     while begun.has_failed and loop.is_running() and not _interrupts and time.monotonic() < end_s:
         time.sleep(_LOOK_S)
         _handle_heard()
-    begun.give_up()
+    begun.cancel()
 
 
 def _finish_here(run: Callable[[Work[Finishing]], Finishing], mine: list[Connection], is_shared: bool) -> None:
@@ -182,11 +182,12 @@ def _finish_here(run: Callable[[Work[Finishing]], Finishing], mine: list[Connect
 
 
 async def _finish_all(mine: list[Connection]) -> None:
-    await _closed(mine, await _waited(await _begun(mine), _interrupts), is_shared=False)
+    await finished(lambda: [] if _interrupts else [each for connection in mine for each in connection.unfinished()])
+    await _closed(mine, set(), is_shared=False)
 
 
 async def _begun(mine: list[Connection]) -> Finishing:
-    return {asyncio.ensure_future(connection.finish()) for connection in mine}
+    return {asyncio.ensure_future(finished(connection.unfinished)) for connection in mine}
 
 
 async def _waited(finishing: Finishing, heard: Sequence[object]) -> Finishing:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import os
 import threading
 import time
@@ -170,23 +169,13 @@ class Begun(Generic[T]):
             raise self._error
         return self._result  # type: ignore[return-value]
 
-    def give_up(self) -> None:
-        """Nobody waits any more, and perhaps nobody runs the loop: where it is closed, Python is not to tell of a task
-        there that nobody ends.
-        """
-        if self._is_over:
-            return
-        if not self._loop.is_closed():
-            self.cancel()
-        elif self._task is not None:
-            self._task._log_destroy_pending = False  # type: ignore[attr-defined]
-            if inspect.getcoroutinestate(self._task.get_coro()) == inspect.CORO_CREATED:  # type: ignore[arg-type]
-                self._task.get_coro().close()
-
     def cancel(self, undo: Callable[[T], Coroutine[Any, Any, object]] | None = None) -> None:
         """Nobody waits any more, and nobody has what came of it all the same: `undo` lets go of it, in the loop."""
         self._is_cancelled = True
-        if (undo is not None or not self._is_over) and not self._loop.is_closed():
+        if self._loop.is_closed():
+            if self._task is not None and not self._is_over:
+                _leave(self._task)
+        elif undo is not None or not self._is_over:
             self._loop.call_soon_threadsafe(self._cancel, undo)
 
     def _cancel(self, undo: Callable[[T], Coroutine[Any, Any, object]] | None) -> None:
@@ -200,6 +189,16 @@ class Begun(Generic[T]):
             undone = self._loop.create_task(undo(task.result()))
             _undone.add(undone)
             undone.add_done_callback(_undone.discard)
+
+
+def _leave(task: asyncio.Task[Any]) -> None:
+    """Nobody ends this task, whose loop is closed, and Python is not to tell of it."""
+    loop = task.get_loop()
+    tell = loop.get_exception_handler() or (lambda _, context: loop.default_exception_handler(context))
+    loop.set_exception_handler(lambda _, context: None if context.get("task") is task else tell(loop, context))
+    if (work := task.get_coro()) is not None:
+        with suppress(RuntimeError):  # it waits for something more, in vain
+            work.close()  # Python tells of a coroutine that nobody has begun, too
 
 
 class LoopThread:

@@ -1,20 +1,21 @@
 """The end of the program. `import veredus` registers it, so that handlers of `atexit` that are registered later run
-before, and find everything as it was.
+before, and find everything as it was. It is the only handler of ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import ExitStack
 
 from .errors import Misuse
 
-_acts: list[Callable[[], object]] = []
+_acts = ExitStack()
 _over: list[bool] = []
 
 
 def act_last(act: Callable[[], object]) -> None:
-    """Have it done when the program ends."""
-    _acts.append(act)
+    """Have it done when the program ends, before what was asked for earlier."""
+    _acts.callback(act)
 
 
 def is_over() -> bool:
@@ -38,7 +39,6 @@ def too_late(what: str) -> Misuse:
 
 
 def end() -> None:
-    """The program comes to its end: do what was asked for."""
+    """The program comes to its end: do what was asked for, once, though this may be called again."""
     be_over()
-    for act in _acts:
-        act()
+    _acts.close()

@@ -10,7 +10,6 @@ The thread alone waits for the disk or the pipe, and the process ends without wa
 
 from __future__ import annotations
 
-import atexit
 import os
 import select
 import sys
@@ -23,6 +22,7 @@ from contextlib import suppress
 from typing import Protocol
 
 from veredus.kernel.errors import words_of
+from veredus.kernel.last import act_last
 
 QUEUE_SIZE_MAX = 1 << 20
 """Bytes of lines that may wait."""
@@ -229,5 +229,5 @@ def _forget_parents() -> None:
         writer.restart_after_fork()
 
 
-atexit.register(_end_all)
+act_last(_end_all)
 os.register_at_fork(after_in_child=_forget_parents)

@@ -8,6 +8,7 @@ Source: docs/internals/DESIGN.md, "Cursors".
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -26,7 +27,7 @@ from .exchange import (
     ReturnRequested,
     SettleRequested,
 )
-from .facts import SubscriptionSettled
+from .facts import SubscriptionOpened, SubscriptionSettled
 from .orders import Orders
 from .ranges import joined, raised, touched
 from .spread import Spread
@@ -115,7 +116,7 @@ class Cursors:
         self.turns.charge(subscription.owner, _cost_of(subscription), now)
         subscription.is_journaling = True
         subscription.is_stale = False
-        told, subscription.waiting = tuple(subscription.waiting.values()), {}
+        told = subscription.take_waiting()
         self.forget(subscription)
         attempts = subscription.tries.tell(is_limited=subscription.attempts_max > 0)
         fact = subscription.settled(is_detached=not subscription.is_attached, attempts=attempts)
@@ -162,12 +163,20 @@ class Cursors:
         """What was settled, given back or taken again is in the journal."""
         subscription.is_journaling = False
         subscription.floor_durable = max(subscription.floor_durable, fact.floor)
+        self.confirm(subscription, fact, told)
+        self.go_on(subscription, now)
+
+    def confirm(
+        self, subscription: Subscription, fact: SubscriptionSettled | SubscriptionOpened, told: Iterable[Awaited]
+    ) -> None:
+        """Answer the owner what this fact, which is in the journal, holds; nobody else has asked, or is there."""
         for event in told:
             if event.session == subscription.session:
                 self._confirm(event, subscription, fact)
-        self.go_on(subscription, now)
 
-    def _confirm(self, event: Awaited, subscription: Subscription, fact: SubscriptionSettled) -> None:
+    def _confirm(
+        self, event: Awaited, subscription: Subscription, fact: SubscriptionSettled | SubscriptionOpened
+    ) -> None:
         match event:
             case SettleRequested(session, ranges):
                 floor, settled = raised(fact.floor, fact.settled)

@@ -25,6 +25,7 @@ from .exchange import (
     Durability,
     Fence,
     GrantSource,
+    Refuse,
     RefuseBatch,
     SourceAttachRequested,
 )
@@ -98,7 +99,10 @@ class Publishing:
         if source is None:
             source = self._new_source(stream, event)
         elif source.is_past(event.epoch, event.incarnation):
-            self._orders.say(Fence(event.session, source.epoch, _fenced(event.source, source.epoch)))
+            if source.is_opening:
+                self._attach_later(event, stream, source)
+            else:
+                self._orders.say(Fence(event.session, source.epoch, _fenced(event.source, source.epoch)))
             return
         elif (owner := next_owner(event.principal, source.owner)) != source.owner:
             self._tables.check_share(owner, 1, len(source.token))
@@ -119,7 +123,23 @@ class Publishing:
             stream.stream_id, source.source_id, source.name, source.epoch, source.incarnation, source.is_sparse,
             source.owner,
         )  # fmt: skip
-        self._orders.append_fact(fact, OpenedSource(self, attachment, source, event.incarnation, source.owner), now)
+        opened = OpenedSource(self, attachment, source, event.incarnation, source.owner)
+        self._orders.append_fact(fact, opened, now, payer=event.principal)
+
+    def _attach_later(self, event: SourceAttachRequested, stream: Stream, source: SourceState) -> None:
+        """Somebody is taking `source` over from this one: attach when that is decided."""
+        attachment = Attachment(event.session, stream, source, source.granted[0], principal=event.principal)
+        self._add(attachment)
+
+        def decided(now: Now) -> None:
+            if self.is_there(attachment):
+                self._remove(event.session)
+                try:
+                    self.attach(event, stream, now)
+                except Refused as refused:
+                    self._orders.say(Refuse(event.session, refused.code, refused.message, refused.details))
+
+        self._orders.append((), Then(decided, partial(self.attach_failed, attachment)))
 
     def _check_attached(self, principal: str) -> None:
         most = self._tables.limits.sources_per_principal_max

@@ -119,6 +119,11 @@ class SourceState:
             return epoch not in (0, self.epoch)
         return epoch > 0 or incarnation in self.past
 
+    @property
+    def is_opening(self) -> bool:
+        """Whether a newer epoch is on its way to the journal."""
+        return self.epoch != self.granted[0]
+
     def become_granted(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """The epoch is in the journal."""
         self.granted = (epoch, incarnation, owner)
@@ -127,6 +132,9 @@ class SourceState:
         """The journal refused the epoch: if no newer one was asked for, the one before it stands."""
         if self.epoch == epoch:
             self.epoch, self.incarnation, owner = self.granted
+            if self.incarnation in self.past:
+                # Nothing has taken over from it, nor from whoever asked since.
+                self.past = self.past[: self.past.index(self.incarnation)]
             self.own(owner)
 
     def judge(self, first: int, last: int) -> Verdict:
@@ -172,7 +180,7 @@ class SourceState:
 
     def undo_known(self) -> None:
         """The journal refused whose it is: if nobody takes it over at this moment, it is whose it was."""
-        if self.epoch == self.granted[0]:
+        if not self.is_opening:
             self.own(self.granted[2])
 
     def become_durable(self, first: int, last: int, first_sequence: int, count: int, token: bytes | None) -> None:

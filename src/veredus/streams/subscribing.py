@@ -11,7 +11,7 @@ from operator import itemgetter
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
-from veredus.kernel.names import U63_MAX, check_incarnation, checked_name
+from veredus.kernel.names import check_incarnation, checked_name
 
 from .by_stream import ByStream
 from .cursors import Cursors
@@ -38,7 +38,7 @@ from .parking import Parking, check_parking
 from .removed import GIVEN
 from .rights import next_owner, on_stream
 from .stream import Stream
-from .subscription import Subscription
+from .subscription import Awaited, Subscription
 from .succession import handed_on
 from .tables import Tables
 from .weave import way_of
@@ -195,7 +195,9 @@ class Subscribing:
         fact = handed_on(
             known, event.incarnation, event.filter, int(event.mode), event.attempts_max, event.parked_to, owner
         )  # fmt: skip
-        self.feeding.change(known, fact, _Opened(self, event, stream, wanted, known, fact), now)
+        # What the one before has settled so far is in this fact, too.
+        opening = _Opened(self, event, stream, wanted, known, fact, known.take_waiting())
+        self.feeding.change(known, fact, opening, now)
 
     def _check_filter(self, known: Subscription, owner: str, wanted: Wanted, now: Now) -> None:
         """Raise `Refused` where what the owner keeps would be too much with this filter."""
@@ -216,6 +218,9 @@ class Subscribing:
         if self.opening.take(stream.stream_id, (subscription.subscriber, subscription.name)) is None:
             before, owner = subscription.session, subscription.owner
             is_fenced = subscription.epoch != opening.fact.epoch
+            self._cursors.confirm(subscription, opening.fact, opening.told)
+            # What was asked since is journaled next, and answered to nobody: who asked is over.
+            subscription.take_waiting()
             subscription.hand_on(opening.fact, self._tables.limits.unsettled_max)
             who = f"{subscription.subscriber}/{subscription.name}"
             self._orders.note_owner(event, "cursor", who, stream.name, subscription.epoch, owner)
@@ -229,10 +234,6 @@ class Subscribing:
             self.refuse(event.session, Refused("stream-deleted", f"stream {stream.name!r} was deleted"))
         elif self._asks(event):
             subscription.session = event.session
-            if subscription.waiting:
-                # What the one before settled meanwhile is not journaled yet: this one hears of it.
-                subscription.waiting = {}
-                subscription.wait(SettleRequested(event.session, ((0, U63_MAX),)))
             self._start_flow(event, stream, opening.wanted, subscription.floor + 1, subscription)
         else:
             self.feeding.detach(subscription, now)
@@ -249,6 +250,7 @@ class Subscribing:
         """The owner's epoch could not be journaled: whoever owned it owns it still, and what was new is not there."""
         subscription = opening.subscription
         self.opening.take(subscription.stream_id, (subscription.subscriber, subscription.name))
+        subscription.wait_again(opening.told)
         self._refuse_unstored(opening.event, code, reason)
         self.feeding.go_on(subscription, now)
 
@@ -411,6 +413,8 @@ class _Opened:
     wanted: Wanted
     subscription: Subscription
     fact: SubscriptionOpened
+    told: tuple[Awaited, ...] = ()
+    """What the owner before has asked for, and the fact holds."""
 
     def become_durable(self, durability: Durability, now: Now) -> None:
         self.subscribing.opened(self, now)

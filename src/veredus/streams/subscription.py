@@ -14,7 +14,7 @@ Invariants
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from veredus.delivery.settlement import Ledger, Range
@@ -331,6 +331,17 @@ class Subscription:
                 known = self.waiting.get((session,))
                 if not isinstance(known, HandedOut) or known.sequence < sequence:
                     self.waiting[session,] = event
+
+    def take_waiting(self) -> tuple[Awaited, ...]:
+        """What a fact of its cursor that is made now is to answer."""
+        taken, self.waiting = tuple(self.waiting.values()), {}
+        return taken
+
+    def wait_again(self, taken: Iterable[Awaited]) -> None:
+        """The journal has not taken that fact: let the next one answer this, and what was asked since."""
+        since = self.take_waiting()
+        for event in (*taken, *since):
+            self.wait(event)
 
     def note_pushed(self, last: int) -> None:
         """Everything that matched up to `last` was pushed."""
