@@ -49,25 +49,9 @@ class Delivering:
     """Owns an attachment's subscriptions and credit; what follows is added to the attachment's `effects`."""
 
     __slots__ = (
-        "_answers",
-        "_asked",
-        "_credit",
-        "_effects",
-        "_floor_credit",
-        "_incarnation",
-        "_interests",
-        "_is_congested",
-        "_is_ending",
-        "_is_framed",
-        "_is_leg_due",
-        "_leg",
-        "_link",
-        "_next_session",
-        "_probe",
-        "_stream",
-        "_undelivered",
-        "_unpacker",
-        "principal",
+        "_answers", "_asked", "_credit", "_effects", "_floor_credit", "_incarnation", "_interests",
+        "_is_congested", "_is_ending", "_is_framed", "_is_leg_due", "_leg", "_link", "_next_session", "_probe",
+        "_stream", "_undelivered", "_unpacker", "principal",
     )  # fmt: skip
 
     def __init__(
