@@ -506,3 +506,31 @@ def test_an_error_of_a_setting_names_the_flag_and_the_variable_that_set_it(
         others = ("--directory", tmp_path / "new", "--set", "listen.zeromq=", "--set", "listen.metrics=")
         refused = run_veredus("serve", *others, *(each.replace("{taken}", taken) for each in given))
     assert said in refused.err
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("topics", "serve", "{taken}"), "change topics.listen (--set or VEREDUS_TOPICS_LISTEN) [port-in-use]"),
+        (
+            ("topics", "--directory", __file__, "serve", "127.0.0.1:0"),
+            "name another directory (--directory or VEREDUS_NODE_DIRECTORY) [journal-dir",
+        ),
+        (("topics", "serve", "0.0.0.0:1"), "argument ID: topics.listen: 0.0.0.0:1 is open to other machines"),
+        (("topics", "serve", "0.0.0.0:1"), "use listen.tls (--set or VEREDUS_LISTEN_TLS) with rules"),
+        (("proxy", "--listen", "{taken}"), "change topics.listen (--listen or VEREDUS_TOPICS_LISTEN) [port-in-use]"),
+        (("proxy", "--listen", "0.0.0.0:1"), "use listen.tls (--set or VEREDUS_LISTEN_TLS) with rules"),
+        (
+            ("proxy", "--set", "topics.proxies="),
+            "none in topics.proxies (--set or VEREDUS_TOPICS_PROXIES) [bad-settings",
+        ),
+    ],
+)
+def test_so_does_an_error_of_a_server_of_topics_and_of_a_proxy(
+    run_veredus: Veredus, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, given: tuple[str, ...], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with socket.create_server(("127.0.0.1", 0)) as socket_:
+        taken = f"127.0.0.1:{socket_.getsockname()[1]}"
+        refused = run_veredus(*(each.replace("{taken}", taken) for each in given))
+    assert said in refused.err

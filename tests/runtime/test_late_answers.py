@@ -1,8 +1,6 @@
 """Large answers are made when there is room for them: a peer that asks for many and reads none takes no memory."""
 
-import asyncio
 import socket
-import threading
 import time
 from collections.abc import Callable, Iterator
 from itertools import pairwise
@@ -11,13 +9,11 @@ from typing import NamedTuple
 import pytest
 
 from tests.protocols.zmtp.by_hand import OPENING, frame
-from tests.runtime.test_zmtp_links import asking
+from tests.runtime.answering import answering, asking
 from veredus.node.sending import SendLimits
-from veredus.protocols.topics.exchange import Answered, Asked, LateAnswer
+from veredus.protocols.topics.exchange import Asked, LateAnswer
 from veredus.protocols.topics.messages import Status
-from veredus.runtime.binding import bind_tcp
 from veredus.runtime.topics_limits import TopicsLimits
-from veredus.runtime.topics_sockets import TopicsSockets
 from veredus.runtime.zmtp_links import LATE_SIZE_MAX
 
 BODY = bytes(256 << 10)
@@ -38,9 +34,6 @@ class Listening(NamedTuple):
 @pytest.fixture
 def listening() -> Iterator[Listening]:
     """Where each question is answered late with `BODY`; which answers were made, by their peers."""
-    loop = asyncio.new_event_loop()
-    thread = threading.Thread(target=loop.run_forever, daemon=True)
-    thread.start()
     made: list[int] = []
 
     class Counted(LateAnswer):
@@ -49,35 +42,22 @@ def listening() -> Iterator[Listening]:
             made.append(self.peer)
             return super().data
 
-    def answer(asked: Asked | Answered) -> None:
-        assert isinstance(asked, Asked)
-        sockets.carry_out(Counted(asked.peer, Status("127.0.0.1:1", "OK", "s-1"), BODY))
+    def answer_to(asked: Asked) -> LateAnswer:
+        return Counted(asked.peer, Status("127.0.0.1:1", "OK", "s-1"), BODY)
 
-    async def listen() -> TopicsSockets:
-        return TopicsSockets(bind_tcp("127.0.0.1:0", "topics.listen"), 1 << 20, answer, limits=LIMITS)
+    with answering(answer_to, LIMITS) as there:
 
-    async def end() -> None:
-        sockets.close()
+        def in_turns() -> list[int]:
+            counts: list[int] = []
 
-    def close() -> None:
-        asyncio.run_coroutine_threadsafe(end(), loop).result(10)
+            def look() -> None:
+                counts.append(len(made))
+                there.loop.call_soon(look)
 
-    def in_turns() -> list[int]:
-        counts: list[int] = []
+            there.loop.call_soon_threadsafe(look)
+            return counts
 
-        def look() -> None:
-            counts.append(len(made))
-            loop.call_soon(look)
-
-        loop.call_soon_threadsafe(look)
-        return counts
-
-    sockets = asyncio.run_coroutine_threadsafe(listen(), loop).result(10)
-    yield Listening(sockets.address, made, close, in_turns)
-    close()
-    loop.call_soon_threadsafe(loop.stop)
-    thread.join()
-    loop.close()
+        yield Listening(there.address, made, there.close, in_turns)
 
 
 def settled_count(made: list[int]) -> int:

@@ -152,6 +152,10 @@ class Rig:
                 self._answer(self._refused.popleft())
         self.check()
 
+    def refuse_at_once(self) -> None:
+        """The journal has no space for what was ordered last, and says so before it answers what it has taken."""
+        self.tell(self._refused.pop())
+
     def _answer(self, answer: journal.AppendFailed | journal.AppendRequested) -> None:
         if isinstance(answer, journal.AppendFailed):
             self.tell(answer)

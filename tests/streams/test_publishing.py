@@ -411,3 +411,20 @@ def test_who_waits_for_what_becomes_of_a_newer_epoch_and_leaves_is_told_nothing(
     rig.tell(x.SessionClosed(3))
     rig.carry_out()
     assert [said for said in rig.said if said.session == 3] == []
+
+
+def test_an_epoch_that_is_refused_at_once_takes_none_back_that_is_still_on_its_way() -> None:
+    rig = Rig()
+    rig.attach(1)
+    rig.tell(x.SourceAttachRequested(2, "local", "s", "alpha", incarnation(2), 0))
+    rig.is_full = True
+    rig.tell(x.SourceAttachRequested(3, "local", "s", "alpha", incarnation(3), 0))
+    rig.refuse_at_once()
+    rig.is_full = False
+    rig.tell(x.SourceAttachRequested(4, "local", "s", "alpha", incarnation(1), 1))
+    rig.tell(x.SourceAttachRequested(5, "local", "s", "alpha", incarnation(4), 0))
+    rig.carry_out()
+    assert [said.code for said in rig.said_to(3, x.Refuse)] == ["disk-full"]
+    assert [[grant.epoch for grant in rig.said_to(session, x.GrantSource)] for session in (2, 4, 5)] == [[2], [], [3]]
+    assert [[fence.epoch for fence in rig.said_to(session, x.Fence)] for session in (1, 2)] == [[2], [3]]
+    assert isinstance(rig.said_to(4, x.Fence)[0], x.Fence)

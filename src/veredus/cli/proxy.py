@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from veredus.runtime.configuration import Configuration
 
 
+_FLAGS = {"topics.listen": "--listen"}
+
+
 @click.command()
 @click.option(
     "--config",
@@ -35,7 +38,7 @@ def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> N
     After Ctrl-C or SIGTERM, the proxy answers the open requests and stops. A proxy stores nothing: the servers announce
     their topics to it.
     """
-    from veredus.cli.serve import flags_of, say_ignored
+    from veredus.cli.serve import flags_of, naming_ways, say_ignored
     from veredus.runtime.configuration import Flag, read_configuration
     from veredus.runtime.logs import set_up_logs
 
@@ -45,11 +48,13 @@ def proxy(config: Path | None, listen: str | None, others: tuple[str, ...]) -> N
     def read() -> Configuration:
         return read_configuration(config, os.environ, flags)
 
-    configuration = read()
-    settings = _placed(configuration.settings)
+    with naming_ways(_FLAGS):
+        configuration = read()
+        settings = _placed(configuration.settings)
     say_ignored(configuration)
     set_up_logs(settings.log.level, settings.log.format)
-    _run(settings, lambda: _placed(read().settings))
+    with naming_ways(_FLAGS):
+        _run(settings, lambda: _placed(read().settings))
 
 
 def _placed(settings: NodeSettings) -> NodeSettings:
@@ -70,8 +75,8 @@ def _placed(settings: NodeSettings) -> NodeSettings:
         check_settings(settings)
     address = settings.topics.listen
     if not topics.servers and not is_loopback(split_address(address)[0]):
-        said = f"{address} is open to other machines, and any of them could be given topics: list the servers by id"
-        raise Refused("bad-settings", f"topics.servers: {said}")
+        said = f"{address} is open to other machines, and any of them could be given topics"
+        raise Refused("bad-settings", f"topics.listen: {said}: list the servers by id in topics.servers")
     check_files(settings)
     return settings
 

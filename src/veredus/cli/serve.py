@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from veredus.runtime.configuration import Configuration, Flag
 
 _SHORT_FLAGS = {"directory": "node.directory", "tcp": "listen.tcp", "sync": "journal.sync", "log": "log.level"}
+_FLAGS = {path: f"--{name}" for name, path in _SHORT_FLAGS.items()}
 SWITCH_INTERVAL_S = 0.0001
 """How long the loop keeps Python's lock while the thread that writes the journal waits for it, which it does several
 times a group. It is less than a turn of the loop takes: between two turns the loop lets go of the lock and takes it
@@ -62,7 +63,7 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
     given = click.get_current_context().get_parameter_source("output")
     if given is ParameterSource.COMMANDLINE and not check:
         raise click.UsageError("--output is for --check: a node that runs writes its log only")
-    with naming_ways():
+    with naming_ways(_FLAGS):
         configuration = read_configuration(settings, os.environ, flags_of(others, short), _node_faults)
     if check:
         write_rows(explained(configuration), output, ("setting", "value", "default", "unit", "from", "meaning"))
@@ -73,25 +74,26 @@ def serve(settings: Path | None, others: tuple[str, ...], check: bool, output: s
     log = configuration.settings.log
     set_up_logs(log.level, log.format)
     flags = flags_of(others, short)
-    with naming_ways():
+    with naming_ways(_FLAGS):
         run_node(configuration.settings, lambda: read_configuration(settings, os.environ, flags).settings)
 
 
 @contextmanager
-def naming_ways() -> Iterator[None]:
-    """Let an error say, behind each setting that is to be changed, the flag and the variable that set it."""
+def naming_ways(flags: Mapping[str, str]) -> Iterator[None]:
+    """Let an error say, behind each setting that is to be changed, the flag and the variable that set it. `flags` are
+    those of the command, by the path of what they set; `--set` sets all others.
+    """
     from veredus.kernel.errors import VeredusError
 
     try:
         yield
     except VeredusError as error:
-        raise type(error)(error.code, _with_ways(error.message), **error.details) from None
+        raise type(error)(error.code, _with_ways(error.message, flags), **error.details) from None
 
 
-def _with_ways(message: str) -> str:
+def _with_ways(message: str, flags: Mapping[str, str]) -> str:
     from veredus.node.settings import SETTINGS
 
-    flags = {path: f"--{name}" for name, path in _SHORT_FLAGS.items()}
     for setting in SETTINGS:
         path = re.escape(setting.path)
         # What stands before a colon was given, and where is said; a default was not.

@@ -26,6 +26,7 @@ _ADDRESSES_HELP = (
     "The address of a server's native listener; repeatable, each of them is asked.  [default: the servers on this"
     f" machine, or {DEFAULT_ADDRESS} if topics.servers is empty]"
 )
+_FLAGS = {"node.directory": "--directory", "topics.proxies": "--proxy"}
 MERGE_COLUMNS = ("server", "topic", "first", "count", "giver")
 
 
@@ -40,22 +41,24 @@ def serve(given: Any, id: str, others: tuple[str, ...]) -> None:  # noqa: A002  
     --directory or node.directory is given. Its native listener takes any free port. Its other listeners are closed
     unless they are set.
     """
-    from veredus.cli.serve import flags_of, run_node, say_ignored
+    from veredus.cli.serve import flags_of, naming_ways, run_node, say_ignored
     from veredus.runtime.configuration import read_configuration
     from veredus.runtime.logs import set_up_logs
 
     given.check_unused("serve takes the id of the server as its argument", "--id")
     flags = [*given.proxy_flags(), *flags_of(others, {"directory": given.directory})]
-    set_here = read_configuration(given.config, os.environ, flags)
 
     def read() -> NodeSettings:
         here = read_configuration(given.config, os.environ, flags)
         return read_configuration(given.config, os.environ, [*_defaults(id, here), *flags]).settings
 
-    settings = read()
+    with naming_ways(_FLAGS):
+        set_here = read_configuration(given.config, os.environ, flags)
+        settings = read()
     say_ignored(set_here)
     set_up_logs(settings.log.level, settings.log.format)
-    run_node(settings, read)
+    with naming_ways(_FLAGS):
+        run_node(settings, read)
 
 
 def _defaults(server_id: str, set_here: Configuration) -> list[Flag]:

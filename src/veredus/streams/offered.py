@@ -37,6 +37,7 @@ class OpenedSource:
 
     def fail(self, code: str, reason: str, now: Now) -> None:
         """The journal did not take it."""
+        self.source.undo_open(self.attachment.epoch)
         self.publishing.attach_failed(self.attachment, code, reason)
 
 

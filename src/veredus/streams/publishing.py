@@ -430,8 +430,6 @@ class Publishing:
     def attach_failed(self, attachment: Attachment, code: str, reason: str) -> None:
         """The attachment's epoch could not be journaled: whoever had the source has it still."""
         source = attachment.source
-        if source is not None:
-            source.undo_open(attachment.epoch)
         if self.is_there(attachment):
             self.close(attachment.session)
             self._orders.refuse(

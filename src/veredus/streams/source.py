@@ -52,6 +52,7 @@ class SourceState:
         "last_durable",
         "last_sequence",
         "name",
+        "opening",
         "past",
         "session",
         "source_id",
@@ -70,6 +71,8 @@ class SourceState:
         """Incarnations that were taken over from, the newest last; those of this process, and some of them."""
         self.granted = (0, b"", "")
         """The epoch, the incarnation and the owner that are in the journal."""
+        self.opening: tuple[tuple[int, bytes, str], ...] = ()
+        """Those that are on their way there, the newest last."""
         self.last_assigned = 0
         self.last_durable = 0
         self.last_sequence = 0
@@ -108,6 +111,7 @@ class SourceState:
         if self.incarnation:
             self.past = (*self.past, self.incarnation)[-PAST_MAX:]
         self.epoch, self.incarnation = epoch, incarnation
+        self.opening = (*self.opening, (epoch, incarnation, owner))
         self.own(owner)
 
     def is_past(self, epoch: int, incarnation: bytes) -> bool:
@@ -127,11 +131,15 @@ class SourceState:
     def become_granted(self, epoch: int, incarnation: bytes, owner: str) -> None:
         """The epoch is in the journal."""
         self.granted = (epoch, incarnation, owner)
+        self.opening = tuple(newer for newer in self.opening if newer[0] > epoch)
 
     def undo_open(self, epoch: int) -> None:
-        """The journal refused the epoch: if no newer one was asked for, the one before it stands."""
+        """The journal refused the epoch: if no newer one was asked for, the one before it stands, which may still be on
+        its way: what there is no space for is refused at once.
+        """
+        self.opening = tuple(other for other in self.opening if other[0] != epoch)
         if self.epoch == epoch:
-            self.epoch, self.incarnation, owner = self.granted
+            self.epoch, self.incarnation, owner = self.opening[-1] if self.opening else self.granted
             if self.incarnation in self.past:
                 # Nothing has taken over from it, nor from whoever asked since.
                 self.past = self.past[: self.past.index(self.incarnation)]
@@ -173,9 +181,9 @@ class SourceState:
         epoch, incarnation, known = self.granted
         if not epoch:
             epoch, incarnation = 1, bytes(INCARNATION_SIZE)
-        self.become_granted(epoch, incarnation, known or owner)
         if not self.epoch:
             self.open(epoch, incarnation, owner)
+        self.become_granted(epoch, incarnation, known or owner)
         self.own(self.owner or owner)
 
     def undo_known(self) -> None:
