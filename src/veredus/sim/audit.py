@@ -188,10 +188,16 @@ class Audit:
         return 0
 
     def has_unsettled(self, view: SubscriptionView) -> bool:
-        """Whether something that it was pushed is not settled; what is parked, gone, or rejected later need not be."""
+        """Whether something that it was pushed is not settled; what is parked, gone, or rejected later need not be.
+
+        Nor what an owner before has asked to settle, who was fenced before it was told, and the last one was not pushed.
+        """
         rows, is_parked = view.stream.rows, self._is_parked(view)
         unsettled = [s for s in view.pushed if s in rows and s >= view.stream.floor and not view.is_settled(s)]
         unsettled = [s for s in unsettled if not view.is_told_missing(s)]
+        if view.sessions:
+            last = set(view.sessions[-1].pushed)
+            unsettled = [s for s in unsettled if s in last or not view.is_asked(s)]
         return any(not is_parked(s, rows[s].identity) and view.must_want(rows[s].identity) for s in unsettled)
 
 
