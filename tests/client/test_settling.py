@@ -177,6 +177,23 @@ def test_whoever_waits_for_a_subscription_that_the_node_cannot_store_is_told_why
     asyncio.run(_wait_for_a_grant_that_the_node_cannot_store())
 
 
+async def _ask_for_a_subscription_in_vain() -> None:
+    channel = SubscriptionChannel(Line(), Wanted("s", "a", "main"))  # type: ignore[arg-type]
+    channel.begin()
+    for _ in range(3):
+        channel.take(TellClosed(1, m.Refusal("disk-full", "the node could not store the new stream: try again later")))
+    channel.take(TellOpened(1, GRANT))
+    channel.take(TellClosed(1, m.Refusal("disk-full", "the node could not store the new epoch: try again later")))
+
+
+def test_the_log_says_once_that_the_node_grants_no_subscription_for_now(caplog: pytest.LogCaptureFixture) -> None:
+    asyncio.run(_ask_for_a_subscription_in_vain())
+    said = (
+        "the node grants no subscription (stream 's', a/main) for now, and is asked again: the node could"
+    )
+    assert [record.getMessage().startswith(said) for record in caplog.records] == [True, True]
+
+
 def test_what_the_node_refuses_for_now_is_logged_once_and_named_with_the_reason_at_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

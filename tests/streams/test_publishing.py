@@ -108,6 +108,18 @@ def test_a_stale_epoch_is_fenced_also_after_a_kill() -> None:
     assert isinstance(rig.attach(3, epoch=old.epoch), x.Fence)
 
 
+def test_whoever_has_a_newer_epoch_than_the_journal_is_told_of_no_other_publisher() -> None:
+    rig = Rig()
+    rig.attach(1)
+    told = rig.attach(2, who=2, epoch=7)
+    assert isinstance(told, x.Fence)
+    assert told.epoch == 1
+    assert told.message.startswith(
+        "source 'alpha' has epoch 1 here, and this publisher was granted epoch 7: the stream"
+    )
+    assert rig.said_to(1, x.Fence) == []
+
+
 def test_whoever_comes_back_to_a_stream_that_was_created_again_does_not_fence_its_new_source() -> None:
     rig = Rig()
     old = rig.attach(1, who=1)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import veredus
+from tests.processes import wait_until
 from tests.system.serving import ServedNode
 from veredus.cli.exits import Exit
 
@@ -85,7 +86,9 @@ def test_a_disk_that_fails_while_a_journal_is_recovered_may_be_well_again_at_the
         served.kill()
 
 
-def test_a_limit_on_the_size_of_files_is_a_full_disk_until_it_is_lifted(tmp_path: Path) -> None:
+def test_a_limit_on_the_size_of_files_is_a_full_disk_until_it_is_lifted(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     served = ServedNode(tmp_path / "journal", {"JOURNAL_SEGMENT_SIZE": "4 MiB", "JOURNAL_FREE_SEGMENTS_MAX": "0"})
     try:
         with served.start() as node:
@@ -101,11 +104,13 @@ def test_a_limit_on_the_size_of_files_is_a_full_disk_until_it_is_lifted(tmp_path
             assert told(served, "publications-refused")["code"] == "disk-full"
             taken = publisher.taken_number
             assert taken < 301
+            wait_until(lambda: "takes no publications" in caplog.text)
             with node.subscribe("s", until=2) as subscription:
                 assert [publication.body for publication in subscription] == [b"first"]
             resource.prlimit(served.process.pid, resource.RLIMIT_FSIZE, unlimited)
             publisher.flush(timeout_s=30)
             publisher.close()
+            assert caplog.text.count("takes no publications (stream 's', source 'p') for now, and is asked again") == 1
             with node.subscribe("s", until=302) as subscription:
                 assert [publication.number for publication in subscription] == list(range(1, 302))
     finally:

@@ -6,7 +6,9 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from veredus.kernel.errors import Unavailable, VeredusError
+from veredus.kernel.errors import UNSTORED, Unavailable, VeredusError
+
+from .links import log
 
 if TYPE_CHECKING:
     from veredus.delivery.outbox_exchange import Delay
@@ -49,6 +51,15 @@ def at_node(connection: Connection) -> str:
     """Where the node is looked for, and why there is no link where there is none."""
     where, why = connection.describe()
     return f"at {where}" + (f": {why}" if why else "")
+
+
+def delayed(before: Delay | None, delay: Delay, what: str) -> Delay:
+    """The node does not do `what` for now, as it has said, and is asked again: where its journal is the cause, the log
+    says so once, until it does it.
+    """
+    if before is None and delay.code in UNSTORED:
+        log.warning("the node %s for now, and is asked again: %s [%s]", what, delay.message, delay.code)
+    return delay
 
 
 def refuse(granted: asyncio.Future[None], error: VeredusError) -> None:

@@ -58,7 +58,7 @@ from .attaching import SourceAttaching, StageAttaching
 from .attachment import Told
 from .causes import TRANSIENT, error_of
 from .connection import Connection
-from .granting import at_node, refuse, wait_granted
+from .granting import at_node, delayed, refuse, wait_granted
 from .intake import Intake
 from .tokens import Tokens
 
@@ -203,10 +203,14 @@ class SourceChannel:
 
     def _be_refused(self, error: VeredusError, try_again: Callable[[], None]) -> None:
         if error.code in TRANSIENT:
-            self.delay = Delay(error.code, error.message)
+            self._be_delayed(Delay(error.code, error.message))
             self._connection.call_later(RETRY_S, try_again)
         else:
             self.fail(error)
+
+    def _be_delayed(self, delay: Delay) -> None:
+        where = self._attaching.words or f"stream {self._attaching.stream!r}"
+        self.delay = delayed(self.delay, delay, f"takes no publications ({where})")
 
     def _ask_again(self) -> None:
         self._tokens.ask_again()
@@ -352,7 +356,7 @@ class SourceChannel:
             case Settle():
                 self._settle(effect)
             case Delay():
-                self.delay = effect
+                self._be_delayed(effect)
             case GiveUp(code, message, last):
                 self.fail(Refused(code, message, last_number=last))
             case Spoil(number, code, message):

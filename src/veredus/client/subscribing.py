@@ -31,7 +31,7 @@ from .attachment import Told
 from .causes import TRANSIENT, error_of
 from .connection import Connection
 from .filters import Filters, answered
-from .granting import refuse, wait_granted
+from .granting import delayed, refuse, wait_granted
 from .handed import Handed
 from .losses import but_for_inherited
 from .publication import Batch, Publication
@@ -244,7 +244,9 @@ class SubscriptionChannel:
             self._queue(m.Gap(self.position, floor, "trimmed"))
             self._begin_again()
         elif error.code in TRANSIENT:
-            self.delay = Delay(error.code, error.message)
+            self.delay = delayed(
+                self.delay, Delay(error.code, error.message), f"grants no subscription ({self.wanted.words})"
+            )
             self.lose()
             self._connection.call_later(RETRY_S, self._begin_again)
         else:

@@ -190,7 +190,7 @@ class Audit:
     def has_unsettled(self, view: SubscriptionView) -> bool:
         """Whether something that it was pushed is not settled; what is parked, gone, or rejected later need not be.
 
-        Nor what an owner before has asked to settle, who was fenced before it was told, and the last one was not pushed.
+        Nor need what the last owner was not pushed, since one before has asked to settle it, who was fenced untold.
         """
         rows, is_parked = view.stream.rows, self._is_parked(view)
         unsettled = [s for s in view.pushed if s in rows and s >= view.stream.floor and not view.is_settled(s)]

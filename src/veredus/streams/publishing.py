@@ -30,6 +30,7 @@ from .exchange import (
     SourceAttachRequested,
 )
 from .facts import SourceOpened
+from .fencing import fenced_source
 from .offered import OfferedAgain, OfferedBatch, OfferedStaged, OpenedSource
 from .orders import Orders, Then
 from .rights import next_owner, on_stream
@@ -102,7 +103,8 @@ class Publishing:
             if source.is_opening:
                 self._attach_later(event, stream, source)
             else:
-                self._orders.say(Fence(event.session, source.epoch, _fenced(event.source, source.epoch)))
+                why = fenced_source(source.name, source.epoch, event.epoch)
+                self._orders.say(Fence(event.session, source.epoch, why))
             return
         elif (owner := next_owner(event.principal, source.owner)) != source.owner:
             self._tables.check_share(owner, 1, len(source.token))
@@ -191,7 +193,7 @@ class Publishing:
         if former.epoch == epoch:
             self._orders.end_former(former.session, f"source {source.name!r}")
         else:
-            self._orders.say(Fence(former.session, epoch, _fenced(source.name, epoch)))
+            self._orders.say(Fence(former.session, epoch, fenced_source(source.name, epoch)))
 
     def _new_source(self, stream: Stream, event: SourceAttachRequested) -> SourceState:
         stream.check_sources(1)
@@ -276,7 +278,7 @@ class Publishing:
             self.put_off(attachment, source, refuse)
             return
         if source is not None and header.epoch < source.epoch:
-            self._orders.say(Fence(event.session, source.epoch, _fenced(source.name, source.epoch)))
+            self._orders.say(Fence(event.session, source.epoch, fenced_source(source.name, source.epoch)))
             return
         granted = stream.stream_id, source.source_id if source else 0, attachment.epoch
         if (header.stream_id, header.source_id, header.epoch) != granted:
@@ -446,7 +448,3 @@ def record_batch(source: SourceState, header: BatchHeader, record: bytearray | m
         batch = memoryview(record)[ENVELOPE_SIZE : ENVELOPE_SIZE + header.size]
         token = token_of(batch, header)
     source.become_durable(header.first_number, header.last_number, first_sequence, header.count, token)
-
-
-def _fenced(name: str, epoch: int) -> str:
-    return f"another publisher has taken over source {name!r} (epoch {epoch}): this one must stop"

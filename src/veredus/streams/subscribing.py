@@ -31,6 +31,7 @@ from .exchange import (
 )
 from .facts import SubscriptionOpened
 from .feeding import Feeding
+from .fencing import fenced
 from .flow import Flow
 from .kept import Kept, size_of_filter
 from .orders import Orders, Then
@@ -179,7 +180,7 @@ class Subscribing:
             return
         if known.is_past(event.epoch, event.incarnation):
             del self._asking[event.session]
-            self._orders.say(Fence(event.session, known.epoch, _fenced(known)))
+            self._orders.say(Fence(event.session, known.epoch, _fenced(known, event.epoch)))
             return
         if event.filter is None:
             wanted = wanted_by(known.filter)
@@ -384,11 +385,8 @@ def _from_us(event: SubscribeRequested) -> int:
     return event.start.value if event.start.kind is StartKind.TIME else 0
 
 
-def _fenced(subscription: Subscription) -> str:
-    return (
-        f"another subscriber has taken over subscription {subscription.subscriber}/{subscription.name}: this one must"
-        " stop"
-    )
+def _fenced(subscription: Subscription, own: int = 0) -> str:
+    return fenced("subscriber", f"subscription {subscription.subscriber}/{subscription.name}", subscription.epoch, own)
 
 
 @dataclass(slots=True)
