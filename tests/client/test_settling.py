@@ -188,9 +188,7 @@ async def _ask_for_a_subscription_in_vain() -> None:
 
 def test_the_log_says_once_that_the_node_grants_no_subscription_for_now(caplog: pytest.LogCaptureFixture) -> None:
     asyncio.run(_ask_for_a_subscription_in_vain())
-    said = (
-        "the node grants no subscription (stream 's', a/main) for now, and is asked again: the node could"
-    )
+    said = "the node grants no subscription (stream 's', a/main) for now, and is asked again: the node could"
     assert [record.getMessage().startswith(said) for record in caplog.records] == [True, True]
 
 

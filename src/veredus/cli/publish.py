@@ -351,7 +351,7 @@ class _Publishing:
             note(f"{correct}run the same command again to continue")
         elif self._published_count:
             twice = (
-                "; without --source, what is in doubt may be there twice then"
+                "; without --source, the stream may then have twice what is in doubt"
                 if in_doubt and not self._publisher.source
                 else ""
             )

@@ -198,7 +198,8 @@ class Stream:
         if min(first, self.changed_from(term, terms) or first) > head + 1:
             # A peer names where it begins, or the last that it knows before that: this is true for both.
             message = (
-                f"stream {self.name!r} has no sequence {first} yet, the newest is {head}: begin at {head + 1} or before"
+                f"stream {self.name!r} has no sequence {first} yet, the newest is {head}: begin at {head + 1}"
+                f"{' or before' if head else ''}"
             )
             if term:
                 message = (

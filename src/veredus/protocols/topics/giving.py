@@ -370,7 +370,7 @@ class Giving:
             elif status is None:
                 self._fail(f"{self.keeper} does not answer", at)
             elif status.status == StatusWord.OK:
-                said = "is a server of another make, which cannot take a topic from this one"
+                said = "is a server written by others, which cannot take a topic from this one"
                 self._fail(f"{self.keeper} {said}: give it a higher id", at)
             else:
                 self._fail(f"{self.keeper}: {reason_of(status)} ({status.status})", at)
