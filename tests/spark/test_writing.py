@@ -93,7 +93,7 @@ def test_a_commit_id_that_comes_again_with_other_rows_is_refused_unless_it_may_b
     with pytest.raises(Exception, match=r"(?s)100 rows.*110 rows.*commit-other-rows"):
         rig.write(numbered(rig, 110), **sink)
     changed = numbered(rig, 100).withColumn("key", f.when(f.col("body") == "5", "other").otherwise(f.col("key")))
-    with pytest.raises(Exception, match=r"(?s)make it deterministic.*commit-other-rows"):
+    with pytest.raises(Exception, match=r"(?s)make the query deterministic.*commit-other-rows"):
         rig.write(changed, **sink)
     rig.write(changed, onOtherRows="keep", **sink)
     assert once(rig.bodies(), 100)
