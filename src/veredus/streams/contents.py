@@ -103,10 +103,10 @@ def check_repeated(run: Run, asked: Sequence[Contents]) -> None:
                 f"sink {run.sink!r} has done commit {run.commit_id} already, with {_rows(one)} for stream {name!r}, and"
                 f" is asked to do it with {_rows(other)}: nothing was written. If the rows are computed anew each time"
                 " (rand, uuid, a table that changed), make the query deterministic, or set Spark's onOtherRows=keep,"
-                " which keeps the rows that were written. The same option helps if the input was put back to an older copy."
-                " If the checkpoint of a streaming query was deleted, name a new sink to write all once more. If it was"
-                " replaced by an earlier copy, put the later one back, and do not set onOtherRows=keep: rows that were"
-                " read since would be lost"
+                " which keeps the rows that were written. The same option helps if the input was put back to an older"
+                " copy. If the checkpoint of a streaming query was deleted, name a new sink to write all once more. If"
+                " it was replaced by an earlier copy, put the later one back, and do not set onOtherRows=keep: rows"
+                " that were read since would be lost"
             )
             raise _other("commit-other-rows", message, run, asked, index)
 
