@@ -171,3 +171,51 @@ def test_a_link_that_is_told_more_than_it_may_be_has_no_turn_in_the_midst_of_tho
         given.append(turn.link)
         pacing.answer(2, 11)
     assert given == [1]
+
+
+def test_a_link_whose_principal_has_its_share_of_the_disk_gets_no_turn_until_the_disk_has_caught_up() -> None:
+    pacing = Pacing()
+    pacing.charge(GLUTTON, QUANTUM_NS, at(1))
+    first, second = Received(1, b"first"), Received(1, b"second")
+    pacing.may_tell(first, GLUTTON, at(1))
+    pacing.stop(1)
+    assert not pacing.may_tell(second, GLUTTON, at(9))
+    assert list(pacing.due(at(10))) == []
+    assert pacing.deadline() is None
+    assert list(pacing.take_changes()) == [PauseReading(1)]
+    pacing.go_on(1, GLUTTON)
+    assert list(pacing.take_changes()) == []
+    for turn, event in enumerate((first, second), 11):
+        assert list(pacing.due(at(turn))) == [TurnGiven(1)]
+        assert pacing.next_of(TurnGiven(1)) is event
+        pacing.end_turn(1, GLUTTON)
+    assert list(pacing.take_changes()) == [ResumeReading(1)]
+
+
+def test_what_a_link_said_that_is_gone_waits_for_the_disk_too() -> None:
+    pacing = Pacing()
+    pacing.stop(1)
+    said, gone = Received(1, b"said"), LinkClosed(1, "closed")
+    assert not pacing.may_tell(said, GLUTTON, at(1))
+    assert not pacing.may_close(gone, GLUTTON)
+    assert list(pacing.due(at(2))) == []
+    pacing.go_on(1, GLUTTON)
+    told = []
+    for turn in (3, 4):
+        told += [pacing.next_of(given) for given in pacing.due(at(turn))]
+        pacing.end_turn(1, GLUTTON)
+    assert told == [said, gone]
+
+
+def test_a_link_that_is_stopped_and_reads_nothing_goes_on_when_both_are_over() -> None:
+    pacing = Pacing()
+    pacing.congest(1, 0)
+    pacing.stop(1)
+    assert not pacing.may_tell(Received(1, b"asked"), MODEST, at(1))
+    pacing.go_on(1, MODEST)
+    assert pacing.deadline() is None
+    pacing.stop(1)
+    pacing.drain(1, MODEST)
+    assert pacing.deadline() is None
+    pacing.go_on(1, MODEST)
+    assert list(pacing.due(at(2))) == [TurnGiven(1)]

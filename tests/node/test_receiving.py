@@ -96,6 +96,31 @@ def test_the_next_frame_of_a_link_has_a_time_of_its_own() -> None:
     assert budget.deadline() == 110 * SECOND
 
 
+def test_the_time_of_a_frame_stands_still_while_its_link_is_not_read_from() -> None:
+    budget = ReceiveBudget(LIMITS)
+    begun(budget, 1, 50 * MIB, "a")
+    budget.pace(1, is_read=False, now_ns=SECOND)
+    begun(budget, 2, 50 * MIB, "b", held=40 * MIB, now_ns=SECOND)
+    begun(budget, 3, 50 * MIB, "c", now_ns=SECOND)
+    assert budget.look(300 * SECOND) == [GiveUp(2, "a frame was not complete after 60 s"), ReadOn(3)]
+    budget.pace(1, is_read=True, now_ns=300 * SECOND)
+    budget.check()
+    assert budget.look(358 * SECOND) == []
+    assert budget.look(359 * SECOND) == [GiveUp(1, "a frame was not complete after 60 s")]
+
+
+def test_a_frame_that_begins_while_its_link_is_not_read_from_has_its_time_behind_that() -> None:
+    budget = ReceiveBudget(LIMITS)
+    budget.pace(1, is_read=False, now_ns=0)
+    begun(budget, 1, 50 * MIB, now_ns=SECOND)
+    budget.check()
+    budget.pace(1, is_read=True, now_ns=100 * SECOND)
+    assert budget.look(159 * SECOND) == []
+    assert budget.note(1, "p", True, NOTHING, 159 * SECOND) == []
+    assert budget.size == 0
+    assert budget.deadline() is None
+
+
 def test_many_small_frames_that_were_left_lying_make_room_the_oldest_first() -> None:
     budget = ReceiveBudget(LIMITS)
     for link in range(1, 1601):
@@ -136,6 +161,8 @@ def test_whatever_is_begun_the_sums_are_right_and_the_waiting_are_served(
                 held_back.add(order.link)
             elif isinstance(order, ReadOn):
                 held_back.remove(order.link)
+        if held % 7 == 0:
+            budget.pace(link, is_read=size % 2 == 0, now_ns=now_ns)
         budget.check()
         assert budget.size <= 2 * LIMITS.size_max
     for link in range(1, 10):

@@ -1,6 +1,7 @@
 """Who waits for the disk: while more is on its way to it than is allowed, those do who have more than their share.
 
-    on its way > size_max ──► each principal with more than size_max / principals ──► its links are not read from
+    on its way > size_max ──► each principal with more than size_max / principals ──► its links are not read from,
+                                                                                      and get no turns
             ◄── it has half of that, or of all half as much as is allowed is on its way ──┘
 
 Whoever has proved nothing has one share together. A link that carries the questions of many is not read from while
@@ -9,7 +10,7 @@ anybody waits.
 Invariants
     (1) Those who do not wait have at most `size_max` bytes on their way to the disk together, but for what the node
         itself appends and what came by one call.
-    (2) A principal that waits has something on its way: it goes on, whatever the others do.
+    (2) A principal that waits has something on its way, and adds nothing to it: it goes on, whatever the others do.
 Source: docs/internals/DESIGN.md, "Bounds".
 """
 
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from veredus.streams.rights import ANONYMOUS, UNPROVEN
+from veredus.streams.rights import ANONYMOUS, NOBODY, UNPROVEN
 
 from .connections import Connections
 from .pacing import BEHIND, Pacing
@@ -52,7 +53,7 @@ class DiskShare:
         is_enough = size <= self._size_max // 2
         for principal in [p for p in self._waiting if is_enough or by_principal.get(p, 0) <= share // 2]:
             for link in self._waiting.pop(principal):
-                self._pacing.let_go(link, BEHIND)
+                self._pacing.go_on(link, self._connections.payer_of(link))
         if size > self._size_max:
             for principal, amount in by_principal.items():
                 if amount > share and principal not in self._waiting:
@@ -71,7 +72,7 @@ class DiskShare:
 
     def know(self, link: int, principal: str) -> None:
         """A link became one of the principal's."""
-        if self._waiting and (principal := _principal_of(principal)) in self._waiting:
+        if principal != NOBODY and (principal := _principal_of(principal)) in self._waiting:
             self._hold(principal, (link,))
 
     def _pace_shared(self, link: int) -> None:
@@ -83,7 +84,7 @@ class DiskShare:
         waiting = self._waiting.setdefault(principal, set())
         for link in links:
             waiting.add(link)
-            self._pacing.hold_back(link, BEHIND)
+            self._pacing.stop(link)
 
 
 def _principal_of(payer: str) -> str:

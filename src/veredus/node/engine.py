@@ -123,7 +123,7 @@ class NodeEngine:
         if self._checkpointing.is_wanted:
             self._queue += (self._checkpointing.begin(), *self._checkpointing.go_on())
             self._follow(now)
-        self._regulate(now)
+        self._tell_paces(now)
         self._follow(now)
         out, self._out = self._out, []
         return out
@@ -154,12 +154,16 @@ class NodeEngine:
 
     def _follow(self, now: Now) -> None:
         queue = self._queue
-        while (event := queue.popleft() if queue else next(self._turns_given, None)) is not None:
+        while (event := queue.popleft() if queue else self._next_turn()) is not None:
             handler = _ROUTES.get(type(event))
             if handler is None:
                 self._out.append(event)
             else:
                 handler(self, event, now)
+
+    def _next_turn(self) -> TurnGiven | None:
+        self.disk_share.regulate(self.log.unsynced_size, self.log.unsynced_by)
+        return next(self._turns_given, None)
 
     def _do_next(self, orders: Sequence[object]) -> None:
         """Put orders in front of what waits, in their order."""
@@ -354,7 +358,7 @@ class NodeEngine:
         link = self.links.pop(event.link, None)
         self._link_timers.clear(event.link)
         self.disk_share.forget(event.link)
-        self._budget(self.receiving.forget(event.link, now.monotonic_ns), now)
+        self._budget(self.receiving.leave(event.link, now.monotonic_ns), now)
         self.backlog.note(event.link, NOBODY, 0)
         if link is not None:
             self._do_next(link.handle(event, now))
@@ -402,12 +406,10 @@ class NodeEngine:
         if _is_due(self.receiving.deadline(), heard):
             self._budget(self.receiving.look(heard.monotonic_ns), heard)
 
-    # ── who is read from ─────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _regulate(self, now: Now) -> None:
-        self.disk_share.regulate(self.log.unsynced_size, self.log.unsynced_by)
+    def _tell_paces(self, now: Now) -> None:
         for change in self.pacing.take_changes():
             self._out.append(change)
+            self.receiving.pace(change.link, type(change) is not PauseReading, now.monotonic_ns)
             self._tell_link((ReadingPaused if type(change) is PauseReading else ReadingResumed)(change.link), now)
 
 

@@ -77,7 +77,7 @@ class Pacing:
 
     def may_tell(self, event: Received, payer: Payer, now: Now) -> bool:
         """Whether the link is told at once; it is held otherwise."""
-        if event.link not in self._slowed and self._turns.may_go(payer, now):
+        if event.link not in self._slowed and not self._is_stopped(event.link) and self._turns.may_go(payer, now):
             if is_stranger(payer):
                 self._turns.charge(payer, CROWD_NS, now)
             return True
@@ -116,7 +116,7 @@ class Pacing:
         return sum(len(event.data) for event in self._held.get(link, ()) if type(event) is Received)
 
     def _wait(self, link: int, payer: Payer) -> None:
-        if link not in self._clogged:
+        if not self._is_stopped(link):
             self._turns.wait(payer, link)
         self._slow(link)
 
@@ -144,10 +144,27 @@ class Pacing:
         """The peer has read what it was sent."""
         self._congested.pop(link, None)
         if self._clogged.pop(link, _ABSENT) is None:
+            self._go_on(link, payer)
+
+    def _go_on(self, link: int, payer: Payer) -> None:
+        if link in self._slowed and not self._is_stopped(link):
             if link in self._working or link in self._held:
                 self._turns.wait(payer, link)
             else:
                 self._ease(link)
+
+    def stop(self, link: int) -> None:
+        """Do not read from the link, nor give it a turn: what it has said already would add to what waits."""
+        self.hold_back(link, BEHIND)
+        self._turns.forget(link)
+
+    def go_on(self, link: int, payer: Payer) -> None:
+        """The disk has caught up, as far as this link's principal is concerned."""
+        self.let_go(link, BEHIND)
+        self._go_on(link, payer)
+
+    def _is_stopped(self, link: int) -> bool:
+        return link in self._clogged or bool(self._crowded.get(link, 0) & BEHIND)
 
     def _ease(self, link: int) -> None:
         del self._slowed[link]
@@ -195,7 +212,7 @@ class Pacing:
         """The link was told in its turn, and wants no other turn for that: what is held waits for the next."""
         if link in self._held:
             self._wait(link, payer)
-        elif link in self._slowed and link not in self._clogged:
+        elif link in self._slowed and not self._is_stopped(link):
             self._ease(link)
 
     def take_changes(self) -> Iterator[PauseReading | ResumeReading]:

@@ -13,6 +13,7 @@ Invariants
     (2) Large frames of one principal are granted at most half of `size_max`, one frame excepted.
     (3) While a link waits, a frame that comes more slowly than whole in `PRESSED_NS` is given up after `GRACE_NS`.
     (4) A large frame that is not whole within `frame_timeout_ns` is given up.
+    (5) While the node does not read from a link, the time of its frame stands still.
 Source: docs/internals/DESIGN.md, "Bounds".
 """
 
@@ -101,6 +102,10 @@ class ReceiveBudget:
         """How many frames took too long."""
         self._granted: dict[int, _Frame] = {}
         """Oldest first."""
+        self._unread: dict[int, tuple[_Frame, int]] = {}
+        """Those granted whose links are not read from, and since when."""
+        self._paused: set[int] = set()
+        """Links that are not read from."""
         self._waiting: dict[int, _Frame] = {}
         self._share: dict[str, int] = {}
         """What large frames of each principal are granted."""
@@ -112,11 +117,25 @@ class ReceiveBudget:
         return self.granted_size + self.waiting_size
 
     def __contains__(self, link: int) -> bool:
-        return link in self._granted or link in self._waiting
+        return link in self._granted or link in self._waiting or link in self._unread
+
+    def pace(self, link: int, is_read: bool, now_ns: int) -> None:
+        """The link is read from again, or no more."""
+        if not is_read:
+            self._paused.add(link)
+            frame = self._granted.pop(link, None)
+            if frame is not None:
+                self._unread[link] = frame, now_ns
+            return
+        self._paused.discard(link)
+        if link in self._unread:
+            frame, paused_ns = self._unread.pop(link)
+            frame.since_ns += now_ns - paused_ns
+            self._granted[link] = frame
 
     def note(self, link: int, principal: str, is_proven: bool, unfinished: Unfinished, now_ns: int) -> list[Order]:
         """A link has `unfinished` now; what follows for it and for others."""
-        known = self._granted.get(link)
+        known = self._unread[link][0] if link in self._unread else self._granted.get(link)
         if known is not None and known.size == unfinished.frame_size and unfinished.held_size >= known.held_size:
             known.held_size = unfinished.held_size
             return []
@@ -137,13 +156,13 @@ class ReceiveBudget:
         self._grant(link, frame)
         if self.granted_size > self.limits.size_max:
             orders += self._press(now_ns)
-        if self.granted_size > 2 * self.limits.size_max and link in self._granted:
+        if self.granted_size > 2 * self.limits.size_max and link in self:
             orders += self._give_up(link, "the node has no memory left for incomplete frames: try again later")
         return orders
 
     def forget(self, link: int, now_ns: int) -> list[Order]:
-        """The link's frame is whole, or the link is gone; who may be read from again."""
-        frame = self._granted.pop(link, None)
+        """The link's frame is whole, or given up; who may be read from again."""
+        frame = self._unread.pop(link)[0] if link in self._unread else self._granted.pop(link, None)
         if frame is not None:
             self._take_back(frame)
         else:
@@ -152,6 +171,11 @@ class ReceiveBudget:
                 return []
             self.waiting_size -= frame.held_size
         return self._serve(now_ns)
+
+    def leave(self, link: int, now_ns: int) -> list[Order]:
+        """The link is gone; who may be read from again."""
+        self._paused.discard(link)
+        return self.forget(link, now_ns)
 
     def deadline(self) -> int | None:
         """When to look next."""
@@ -182,7 +206,10 @@ class ReceiveBudget:
         return is_fair and self.granted_size + frame.size <= self.limits.size_max
 
     def _grant(self, link: int, frame: _Frame) -> None:
-        self._granted[link] = frame
+        if link in self._paused:
+            self._unread[link] = frame, frame.since_ns
+        else:
+            self._granted[link] = frame
         self.granted_size += frame.size
         if frame.is_large:
             self._share[frame.principal] = self._share.get(frame.principal, 0) + frame.size
@@ -232,17 +259,18 @@ class ReceiveBudget:
         return orders
 
     def _give_up(self, link: int, message: str) -> list[Order]:
-        self._take_back(self._granted.pop(link))
+        self._take_back(self._unread.pop(link)[0] if link in self._unread else self._granted.pop(link))
         self.refused_count += 1
         return [GiveUp(link, message)]
 
     def check(self) -> None:
         """Raise `AssertionError` where an invariant does not hold."""
-        granted = sum(frame.size for frame in self._granted.values())
+        frames = [*self._granted.values(), *(frame for frame, _ in self._unread.values())]
+        granted = sum(frame.size for frame in frames)
         waiting = sum(frame.held_size for frame in self._waiting.values())
         assert (self.granted_size, self.waiting_size) == (granted, waiting)
         assert self.waiting_size <= self.limits.size_max, "(1)"
-        assert sum(self._share.values()) == sum(frame.size for frame in self._granted.values() if frame.is_large)
+        assert sum(self._share.values()) == sum(frame.size for frame in frames if frame.is_large)
         for principal, share in self._share.items():
-            count = sum(frame.principal == principal and frame.is_large for frame in self._granted.values())
+            count = sum(frame.principal == principal and frame.is_large for frame in frames)
             assert share <= self.limits.size_max // 2 or count == 1, "(2)"

@@ -76,7 +76,7 @@ _COSTS_NS: dict[int, tuple[int, int]] = {
     Kind.OPEN_STAGE: (30_000 + STAGE_NS, 100),
     Kind.COMMIT: (30_000, 130),
     Kind.DROP_STAGES: (30_000, 100),
-    Kind.OFFER: (28_000, 0),
+    Kind.OFFER: (28_000, 1),
     Kind.CREDIT: (7_000, 0),
     Kind.HANDED: (7_000, 0),
     Kind.SETTLE: (13_000, 200),
