@@ -362,6 +362,25 @@ def test_an_answer_that_comes_too_late_is_nobodys() -> None:
             assert client.recv() == b"STATUS s OK in-time\r\n\r\n"
 
 
+@pytest.mark.parametrize(("envelope", "is_copy"), [((b"7", b""), True), ((), False), ((b"for bob", b""), False)])
+def test_a_get_is_a_copy_where_its_envelope_is_the_same(envelope: tuple[bytes, ...], is_copy: bool) -> None:
+    with scene(0, answer_ms=5_000) as (around, _), around.context.socket(zmq.ROUTER) as server:
+        server.linger = 0
+        address = f"127.0.0.1:{server.bind_to_random_port('tcp://127.0.0.1')}"
+        around.say_periodic(address, "t")
+        with around.socket(zmq.DEALER) as client:
+            for _ in range(2):
+                client.send_multipart([*envelope, b"GET alice t -1\r\n\r\n"])
+            around.wait_for_peers(2)
+            for count in (2,) if is_copy else (1, 1):
+                assert server.poll(ANSWER_MS)
+                *back, _ = server.recv_multipart()
+                server.send_multipart([*back, b"STATUS s NO_MESSAGES\r\n\r\n"])
+                for _ in range(count):
+                    assert client.poll(ANSWER_MS)
+                    assert client.recv_multipart() == [*envelope, b"STATUS s NO_MESSAGES\r\n\r\n"]
+
+
 def test_three_hundred_servers_are_each_asked_what_is_theirs() -> None:
     with scene(0) as (around, _), around.context.socket(zmq.ROUTER) as server, ExitStack() as sockets:
         server.linger = 0

@@ -403,6 +403,8 @@ class TopicsSockets:
             counted, why_not = self._count(who or front.number, who, size)
         self._waiting[self._last_peer] = _Waiting(link, envelope, counted)
         asked = Asked(self._last_peer, data, self.number, front.origin, principal, speaks_for, is_member, why_not)
+        if envelope and envelope[0] and not envelope[0].startswith(FOR):
+            asked = asked._replace(envelope=envelope)
         if any(len(frame) == _MARKED_SIZE and frame.endswith(PROXY_MARK) for frame in envelope):
             asked = asked._replace(is_from_proxy=True)
         if too_large:

@@ -94,9 +94,7 @@ class TopicsMachine(Machine):
         self._link_count += 1
         link = self._front_link = self._link_count
         life = self._life
-        self.front = Front(
-            self.name, self._network, self.gate, self._told, lambda peer, data: self.post(Asked(peer, data, link))
-        )
+        self.front = Front(self.name, self._network, self.gate, self._told, link, self.post)
         self._ends[link] = self.front
 
         def answered(token: int, data: bytes) -> None:
@@ -266,7 +264,7 @@ class ProxyProcess(Peer):
         address = settings.proxy_id
         super().__init__(world, network, name, address)
         self.engine = PageProxy(address) if is_of_page else Proxy(settings)
-        self.front = Front(address, network, self.gate, told, lambda peer, data: self._tell(Asked(peer, data)))
+        self.front = Front(address, network, self.gate, told, 0, self._tell)
         self._told = told
         self._lines = Lines(world, network, name, self.gate, lambda token, data: self._tell(Answered(token, data)))
         self._wake_ns: int | None = None

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from veredus.protocols.topics.exchange import Answer, LateAnswer
+from veredus.protocols.topics.exchange import Answer, Asked, LateAnswer
 
 from .gates import Gate
 from .network import End, Network
@@ -126,17 +126,29 @@ class Front(End):
     Who was asked something is counted down when it is answered: what is answered twice, or to nobody, is a violation.
     """
 
-    __slots__ = ("_asked", "_askers", "_gate", "_last_peer", "_network", "_on_asked", "told")
+    __slots__ = (
+        "_accepted_count",
+        "_asked",
+        "_askers",
+        "_gate",
+        "_last_peer",
+        "_network",
+        "_number",
+        "_on_asked",
+        "told",
+    )
 
     def __init__(
-        self, owner: str, network: Network, gate: Gate, told: Told, on_asked: Callable[[int, bytes], None]
+        self, owner: str, network: Network, gate: Gate, told: Told, link: int, on_asked: Callable[[Asked], None]
     ) -> None:
-        """Nobody has asked; `on_asked` is told the number of a peer, and what it said."""
+        """Nobody has asked; `on_asked` is told what comes."""
         super().__init__(owner, "")
         self.told = told
         self._network = network
         self._gate = gate
+        self._number = link
         self._on_asked = on_asked
+        self._accepted_count = 0
         self._askers: list[End] = []
         self._asked: dict[int, tuple[End, Item]] = {}
         """Who waits for an answer, by peer."""
@@ -147,14 +159,17 @@ class Front(End):
         self._askers = [known for known in self._askers if known.is_open]
         self._askers.append(end)
         end.is_paused = self.is_paused
-        end.on_received = lambda item: self._gate.through(lambda: self._received(end, item))
+        self._accepted_count += 1
+        origin = self._accepted_count.to_bytes(8)
+        end.on_received = lambda item: self._gate.through(lambda: self._received(end, origin, item))
 
-    def _received(self, end: End, item: object) -> None:
+    def _received(self, end: End, origin: bytes, item: object) -> None:
         if self.is_open and isinstance(item, Item):
             self._last_peer += 1
             self._asked[self._last_peer] = (end, item)
             self.told.asked(self.owner, self._last_peer, item.data)
-            self._on_asked(self._last_peer, item.data)
+            envelope = (item.token.to_bytes(8), b"")
+            self._on_asked(Asked(self._last_peer, item.data, self._number, origin, envelope=envelope))
 
     def answer(self, order: Answer | LateAnswer) -> bytes:
         """Answer whoever waits, once; what it had asked."""

@@ -92,6 +92,7 @@ class ClientProcess(Peer):
         self._asked_count = 0
         self._proxies_asked: dict[str, None] = {}
         self._lines: Lines | None = None
+        self._address = ""
 
     def start(self) -> None:
         """Begin to live."""
@@ -311,18 +312,20 @@ class ClientProcess(Peer):
         return self.client.proxies[::-1] if wanders and self.die.chance(wanders) else self.client.proxies
 
     def _ask(self, address: str, data: bytes, on_answer: Callable[[bytes], None]) -> None:
-        """On a new line, and forget what was asked before."""
-        self._leave_lines()
-        self._asked_count += 1
-        number = self._asked_count
+        """Ask once more on the line where it was asked, or on a new one, and forget what was asked before."""
+        if self._lines is None or self._address != address:
+            self._leave_lines()
+            self._asked_count += 1
+            number = self._asked_count
+
+            def answered(token: int, said: bytes) -> None:
+                if self.is_alive and token == number == self._asked_count:
+                    on_answer(said)
+
+            self._lines = Lines(self.world, self.network, self.name, self.gate, answered)
+        self._address = address
         self._proxies_asked[address] = None
-
-        def answered(token: int, said: bytes) -> None:
-            if self.is_alive and token == number == self._asked_count:
-                on_answer(said)
-
-        self._lines = Lines(self.world, self.network, self.name, self.gate, answered)
-        self._lines.ask(address, number, data, insists=True)
+        self._lines.ask(address, self._asked_count, data, insists=True)
 
     def _leave_lines(self) -> None:
         if self._lines is not None:

@@ -30,7 +30,8 @@ class _Question:
     conversation: Conversation
     answer: asyncio.Future[Status]
     token: int = 0
-    """Under which it was asked last."""
+    address: str = ""
+    """Under which it is asked of which proxy: of one always under the same, so that any copy may be answered."""
     timer: asyncio.TimerHandle | None = None
 
 
@@ -75,10 +76,11 @@ class Questions:
         for effect in effects:
             match effect:
                 case AskProxy(address, data):
-                    self._forget(question)
-                    self._last_token += 1
-                    question.token = self._last_token
-                    self._by_token[question.token] = question
+                    if question.address != address:
+                        self._forget(question)
+                        self._last_token += 1
+                        question.token, question.address = self._last_token, address
+                        self._by_token[question.token] = question
                     self._sockets.ask(address, question.token, data)
                 # Whoever asked may be gone: its loop ends.
                 case Tell(status):

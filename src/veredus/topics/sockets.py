@@ -2,9 +2,10 @@
 
     DEALER: token, "", data ──► ROUTER of a proxy, which returns the envelope as it came: token, "", answer
 
-To a proxy each question looks like one of a REQ socket's of its own. An answer finds its question by the token, so a
-late one to a question that was forgotten is nobody's. A monitor tells at once when there is no connection, or no more;
-libzmq itself would try again for ever. It does not tell that a name leads nowhere: who hears nothing looks that up.
+To a proxy each question looks like one of a REQ socket's of its own, and a copy of it as such. An answer finds its
+question by the token, so a late one to a question that was forgotten is nobody's. A monitor tells at once when there is
+no connection, or no more; libzmq itself would try again for ever. It does not tell that a name leads nowhere: who hears
+nothing looks that up.
 Source: seed 000, section 3.
 """
 
@@ -17,6 +18,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from socket import SOCK_STREAM, getaddrinfo
+from typing import NamedTuple
 
 import zmq
 from zmq.utils.monitor import parse_monitor_message
@@ -32,6 +34,13 @@ _GONE = zmq.EVENT_CLOSED | zmq.EVENT_DISCONNECTED
 _REFUSED = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 """Without a detail, a handshake failed since the connection was lost: that says nothing of the client."""
 _WATCHED = zmq.EVENT_CONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED | _REFUSED | _GONE
+
+
+class _Asked(NamedTuple):
+    """What was asked, and as which question of all."""
+
+    data: bytes
+    number: int
 
 
 @dataclass(slots=True, eq=False)
@@ -52,11 +61,11 @@ class _Link:
     is_looked_up: bool = False
     """Whether somebody looks up the name of the host, or has."""
     has_answered: bool = False
-    counted_token: int = 0
-    """The newest question when `unanswered_count` was counted last."""
+    counted: int = 0
+    """How many questions had been asked when `unanswered_count` was counted last."""
     unanswered_count: int = 0
     """Times in a row that questions were forgotten without an answer; those that were there at one time count once."""
-    asked: dict[int, bytes] = field(default_factory=dict)
+    asked: dict[int, _Asked] = field(default_factory=dict)
 
 
 class ProxySockets:
@@ -78,7 +87,7 @@ class ProxySockets:
         self._context = zmq.Context()
         self._links: dict[str, _Link] = {}
         self._link_of: dict[int, _Link] = {}
-        self._newest_token = 0
+        self._asked_count = 0
 
     def close(self) -> None:
         """Close every connection; what is still to be sent is not."""
@@ -89,8 +98,9 @@ class ProxySockets:
     def ask(self, address: str, token: int, data: bytes) -> None:
         """Ask the proxy at `address`; `token` is heard of again once at the most, and not within this call.
 
-        Tokens grow.
+        Asked again under the same token, it is the same question: the answer to any copy is its answer.
         """
+        self.forget(token)
         known = self._links.get(address)
         link: _Link | str
         if known is None:
@@ -103,10 +113,10 @@ class ProxySockets:
             if not known.is_accepted and not known.is_looked_up:
                 self._look_up(known)
         if isinstance(link, _Link):
-            self._send(link, token, data)
+            self._send(link, token, _Asked(data, self._asked_count + 1))
         else:
             self._loop.call_soon(self._unreachable, token, link)
-        self._newest_token = token
+        self._asked_count += 1
 
     def silence(self, address: str) -> str:
         """Why the proxy at `address` may be silent; "" where it has been greeted, or where nothing is known."""
@@ -119,16 +129,15 @@ class ProxySockets:
         """Nobody waits for the answer to this question any more."""
         link = self._link_of.pop(token, None)
         if link is not None:
-            del link.asked[token]
-            if token > link.counted_token:
+            if link.asked.pop(token).number > link.counted:
                 link.unanswered_count += 1
-                link.counted_token = self._newest_token
+                link.counted = self._asked_count
 
-    def _send(self, link: _Link, token: int, data: bytes) -> None:
-        link.asked[token] = data
+    def _send(self, link: _Link, token: int, asked: _Asked) -> None:
+        link.asked[token] = asked
         self._link_of[token] = link
         try:
-            send(link.socket, token.to_bytes(_TOKEN_SIZE), b"", data)
+            send(link.socket, token.to_bytes(_TOKEN_SIZE), b"", asked.data)
         except zmq.Again:
             # The proxy takes no more for now: it is asked again if it does not answer in time.
             return
@@ -142,7 +151,7 @@ class ProxySockets:
             socket, monitor = self._open()
         except zmq.ZMQError as error:
             return f"cannot be connected to ({zmq.strerror(error.errno or 0)})"
-        link = _Link(address, socket, monitor, counted_token=self._newest_token)
+        link = _Link(address, socket, monitor, counted=self._asked_count)
         try:
             socket.connect(f"tcp://{address}")
         except zmq.ZMQError as error:
@@ -207,9 +216,9 @@ class ProxySockets:
         """A new connection, on which all is asked again that was asked on this one."""
         self._drop(link)
         again = self._connect(link.address)
-        for token, data in link.asked.items():
+        for token, asked in link.asked.items():
             if isinstance(again, _Link):
-                self._send(again, token, data)
+                self._send(again, token, asked)
             else:
                 self._loop.call_soon(self._unreachable, token, again)
         return again

@@ -50,10 +50,10 @@ class Crowd:
         self.now_ns = end_ns
         return self.done_count - before
 
-    def ask(self, address: str, data: bytes, hear: Callable[[bytes], None]) -> None:
+    def ask(self, address: str, data: bytes, mark: bytes, hear: Callable[[bytes], None]) -> None:
         peer = next(self._numbers)
         self._waiting[peer] = hear
-        self.later(HOP_NS, self._tell, address, Asked(peer, data))
+        self.later(HOP_NS, self._tell, address, Asked(peer, data, envelope=(mark, b"")))
 
     def _tell(self, address: str, event: Event) -> None:
         proxy = self.proxies[address]
@@ -85,12 +85,14 @@ class Client:
 
     def __init__(self, crowd: Crowd, name: str, proxies: Sequence[str]) -> None:
         self._crowd, self._name, self._proxies = crowd, name, proxies
-        self._ask_count = self._done_count = 0
+        self._done_count = self._talk_count = 0
+        self._address = ""
         self._begin()
 
     def _begin(self) -> None:
         data = encode_message(Get(self._name, "t", str(self._done_count)))
         self._talk = Conversation(data, self._proxies)
+        self._talk_count += 1
         self._carry_out(self._talk.begin(self._now))
 
     @property
@@ -100,14 +102,13 @@ class Client:
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
             if isinstance(effect, AskProxy):
-                self._ask_count += 1
-                number = self._ask_count
+                self._address = effect.address
 
-                def hear(data: bytes, number: int = number) -> None:
-                    if number == self._ask_count:
-                        self._carry_out(self._talk.handle(ProxyAnswered(data), self._now))
+                def hear(data: bytes, talk: Conversation = self._talk, address: str = effect.address) -> None:
+                    if (talk, address) == (self._talk, self._address):
+                        self._carry_out(talk.handle(ProxyAnswered(data), self._now))
 
-                self._crowd.ask(effect.address, effect.data, hear)
+                self._crowd.ask(effect.address, effect.data, f"{self._name}/{self._talk_count}".encode(), hear)
             elif isinstance(effect, Tell) and effect.status.status == StatusWord.NO_MESSAGES:
                 self._done_count += 1
                 self._crowd.done_count += 1

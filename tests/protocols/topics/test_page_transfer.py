@@ -232,7 +232,7 @@ def test_a_topic_stays_where_it_is_if_its_keeper_knows_the_page_alone_and_the_lo
     scene.sync()
     (noted,) = [note for note in scene.take(Note) if note.event == "topic-not-given"]
     assert noted.fields["reason"] == (
-        "127.0.0.1:9000 is a server of another make, which cannot take a topic from this one: give it a higher id"
+        "127.0.0.1:9000 is a server written by others, which cannot take a topic from this one: give it a higher id"
     )
     assert received(scene, "alice") == [b"here"]
 
@@ -241,7 +241,7 @@ def test_a_proxy_that_asks_again_for_what_could_not_be_given_hears_why_until_the
     scene = ServerScene()
     assert scene.say(Put("bob", TOPIC, 1, b"here")).status == "OK"
     keeper = "127.0.0.1:9000"
-    why = "127.0.0.1:9000 is a server of another make, which cannot take a topic from this one: give it a higher id"
+    why = "127.0.0.1:9000 is a server written by others, which cannot take a topic from this one: give it a higher id"
     merge = Merge(PROXY, TOPIC, keeper)
     assert scene.say(merge) == Status(SERVER, "OK", "", b"under way")
     for _ in range(3):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from veredus.protocols.topics import messages as m
-from veredus.protocols.topics.exchange import Answer, Answered, Ask
+from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked
 from veredus.protocols.topics.messages import encode_message
 from veredus.protocols.topics.proxy import MILLISECOND, Effect
 
@@ -50,9 +50,7 @@ def test_who_subscribed_and_left_is_not_subscribed_by_an_earlier_question_that_i
     assert said([e for e in effects if isinstance(e, Answer)]) == [(1, "SERVER_UNAVAILABLE", text)]
 
 
-@pytest.mark.parametrize(
-    "question", [m.Get("alice", "a", "-1"), m.Put("alice", "a", 1, b"x"), m.Subscribe("alice", "a")]
-)
+@pytest.mark.parametrize("question", [m.Put("alice", "a", 1, b"x"), m.Subscribe("alice", "a", 7)])
 def test_a_copy_of_what_is_on_its_way_is_not_asked_but_answered_with_it(question: m.Message) -> None:
     scene = Scene()
     scene.claim("s1:1", "a")
@@ -64,6 +62,87 @@ def test_a_copy_of_what_is_on_its_way_is_not_asked_but_answered_with_it(question
     assert isinstance(anew, Ask), "nothing like it is on its way any more"
     assert scene.ask(5, question) == []
     assert [peer for peer, *_ in said([e for e in scene.pass_time(SECOND) if isinstance(e, Answer)])] == [4, 5]
+
+
+GETS: list[m.Message] = [m.Get("alice", "a", "-1"), m.GetMany("alice", "a", "-1", 9)]
+
+
+@pytest.mark.parametrize("question", GETS)
+def test_no_answer_to_a_get_is_older_than_the_get(question: m.Message) -> None:
+    scene = Scene()
+    scene.claim("s1:1", "a")
+    (first,) = scene.ask(1, question)
+    assert isinstance(first, Ask)
+    assert scene.ask(2, question) == scene.ask(3, question) == [], "one at a time is asked"
+    told, anew = scene.answer(first.token, "NOT_SUBSCRIBED")
+    assert told == Answer(1, b"STATUS s NOT_SUBSCRIBED\r\n\r\n")
+    assert anew == Ask("s1:1", first.token + 1, encode_message(question)), "for both that wait"
+    assert scene.ask(4, question) == []
+    told_2, told_3, last = scene.answer(first.token + 1)
+    assert [told_2, told_3] == [Answer(peer, b"STATUS s OK\r\n\r\n") for peer in (2, 3)]
+    assert isinstance(last, Ask)
+    assert scene.answer(last.token) == [Answer(4, b"STATUS s OK\r\n\r\n")]
+    assert scene.proxy.peer_count == 0
+
+
+def test_a_get_that_its_envelope_tells_to_be_a_copy_is_answered_with_the_first() -> None:
+    scene = Scene()
+    scene.claim("s1:1", "a")
+    get = encode_message(GETS[0])
+    asked = [
+        Asked(1, get, origin=b"1", envelope=(b"7", b"")),
+        Asked(2, get, origin=b"1", envelope=(b"7", b"")),
+        Asked(3, get, origin=b"1", envelope=(b"8", b"")),
+        Asked(4, get, origin=b"2", envelope=(b"7", b"")),
+        Asked(5, get, origin=b"1"),
+    ]
+    (first,) = [effect for one in asked for effect in scene.tell(one)]
+    assert isinstance(first, Ask)
+    *told, anew = scene.answer(first.token)
+    assert told == [Answer(peer, b"STATUS s OK\r\n\r\n") for peer in (1, 2)]
+    assert scene.tell(asked[2]._replace(peer=6)) == []
+    assert isinstance(anew, Ask)
+    assert scene.answer(anew.token) == [Answer(peer, b"STATUS s OK\r\n\r\n") for peer in (3, 4, 5, 6)]
+
+
+@pytest.mark.parametrize("question", GETS)
+def test_who_waits_behind_a_get_is_put_off_with_it(question: m.Message) -> None:
+    scene = Scene()
+    scene.claim("s1:1", "a")
+    scene.ask(1, question)
+    scene.pass_time(350 * MILLISECOND)
+    assert scene.ask(2, question) == []
+    effects = scene.pass_time(50 * MILLISECOND)
+    text = "s1:1, which has the topic a, has not answered for 0.4 s: try again"
+    assert said(effects) == [(peer, "SERVER_UNAVAILABLE", text) for peer in (1, 2)]
+
+
+def test_who_subscribes_while_an_older_get_goes_from_server_to_server_gets() -> None:
+    scene = Scene()
+    scene.claim("s1:1", "a")
+    scene.claim("s2:1")
+    get = m.Get("alice", "a", "-1")
+    scene.ask(1, get)
+    (elsewhere,) = scene.answer(1, "NOT_SUBSCRIBED")
+    assert isinstance(elsewhere, Ask)
+    assert elsewhere.address == "s2:1"
+    (subscribe,) = scene.ask(2, m.Subscribe("alice", "a", 7))
+    assert isinstance(subscribe, Ask)
+    assert scene.answer(subscribe.token) == [Answer(2, b"STATUS s OK\r\n\r\n")]
+    assert scene.ask(3, get) == []
+    told, anew = scene.answer(elsewhere.token, "NOT_SUBSCRIBED")
+    assert told == Answer(1, b"STATUS s NOT_SUBSCRIBED\r\n\r\n")
+    assert anew == Ask("s1:1", subscribe.token + 1, encode_message(get))
+
+
+def test_a_get_with_another_id_lets_no_copy_of_the_one_before_be_asked_beside_it() -> None:
+    scene = Scene()
+    scene.claim("s1:1", "a")
+    older, newer = m.Get("alice", "a", "-1"), m.Get("alice", "a", "x-1")
+    questions: list[m.Message] = [older, newer]
+    for peer, question in enumerate(questions, 1):
+        assert scene.ask(peer, question) == [Ask("s1:1", peer, encode_message(question))]
+    assert scene.ask(3, older) == scene.ask(4, newer) == []
 
 
 def test_what_differs_is_asked_at_once_whoever_asked_what_before() -> None:

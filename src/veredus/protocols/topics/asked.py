@@ -6,21 +6,24 @@ Source: seed 000, section 3 ("Communication Protocol").
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from .exchange import Asked, Mark
 from .mapping import Conflict
-from .messages import END_OF_HEADER, HEADER_SIZE_MAX, StatusWord, status_word_of
+from .messages import END_OF_HEADER, HEADER_SIZE_MAX, Header, StatusWord, status_word_of, why_not_for
 
 IN_CONFLICT = ("UNSUBSCRIBE", "GET", "GET_MANY")
 """What is asked of other servers too while several claim a topic."""
 WISHES = ("SUBSCRIBE", "UNSUBSCRIBE")
 """Of these one does not tell a copy that comes late from a new one."""
 WISH = "wish"
+_TAKEN = ("SUBSCRIBE", "UNSUBSCRIBE", "GET", "GET_MANY", "PUT", "PUT_MANY", "PERIODIC")
+_GETS = ("GET", "GET_MANY")
 _NOT_SUBSCRIBED, _OF_PROXIES = b" NOT_SUBSCRIBED", b" PROXY_DOES_NOT_KNOW_ANY_SERVER"
 """What is not in the beginning of an answer need not be looked at more closely."""
 _BEGINNING_SIZE = HEADER_SIZE_MAX + len(END_OF_HEADER)
-Key: TypeAlias = tuple[str, str, str, str]
+Key: TypeAlias = tuple[str | bytes, str, str, str]
 
 
 @dataclass(slots=True)
@@ -55,11 +58,42 @@ class Question:
     """Whether it was not asked yet: it waits until its server, which is asked to give the topic away, has answered."""
     is_outdated: bool = False
     """Whether its sender has asked to subscribe, or not to be subscribed, once more since: it is asked no further."""
+    marks: dict[Mark | None, None] = field(default_factory=dict)
+    """What tells the questions of its peers from others."""
+    waiting: list[tuple[int, Mark | None]] = field(default_factory=list)
+    """Who has asked in the same words since, and may mean it anew: they are asked for together when this is over."""
+
+    @classmethod
+    def of(cls, asked: Asked, name: str, sender: str, topic: str) -> Question:
+        """What a peer asks, of no server yet."""
+        principal = asked.speaks_for or asked.principal
+        return cls([asked.peer], name, sender, topic, asked.data, "", principal, marks={asked.mark: None})
+
+    def join(self, asked: Asked) -> None:
+        """Somebody asks in the same words. A GET that is not known to be a copy may be newer than what this one is
+        answered.
+        """
+        if self.name not in _GETS or (asked.mark is not None and asked.mark in self.marks):
+            self.peers.append(asked.peer)
+        else:
+            self.waiting.append((asked.peer, asked.mark))
+
+    def anew(self) -> Question:
+        """The same once more, for those who wait behind it."""
+        peers, marks = [peer for peer, _ in self.waiting], dict.fromkeys(mark for _, mark in self.waiting)
+        name, sender, topic, data, principal = self.name, self.sender, self.topic, self.data, self.principal
+        return Question(peers, name, sender, topic, data, "", principal, marks=marks)
+
+    def join_waiting(self) -> None:
+        """It is answered with what is so now, and tells those who wait behind it, too."""
+        self.peers += [peer for peer, _ in self.waiting]
+        self.waiting = []
 
     @property
     def key(self) -> Key:
-        """Under which the newest question of its kind is found."""
-        return key_of(self.name, self.sender, self.topic, self.principal)
+        """Under which the newest question of its kind is found; a GET is of one kind with those in the same words."""
+        kind = self.data if self.name in _GETS else WISH if self.name in WISHES else self.name
+        return kind, self.sender, self.topic, self.principal
 
     def may_be_elsewhere(self, data: bytes) -> bool:
         """Whether, as this answer to it is, another server may have the subscription, or have it too."""
@@ -72,9 +106,14 @@ def is_of_proxy(data: bytes) -> bool:
     return _OF_PROXIES in data[:_BEGINNING_SIZE] and status_word_of(data) == StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER
 
 
-def key_of(name: str, sender: str, topic: str, principal: str) -> Key:
-    """Under which the newest question of a kind is found."""
-    return WISH if name in WISHES else name, sender, topic, principal
+def why_not_taken(header: Header, size: int, body_size_max: int) -> str:
+    """Why a proxy takes nobody's message with this header, "" where it does."""
+    if header.name not in _TAKEN:
+        return why_not_for("a proxy", _TAKEN, "servers", header.name)
+    body_size = size - header.size
+    if header.name != "PERIODIC" and body_size > body_size_max:
+        return f"this proxy accepts bodies of at most {body_size_max} bytes, this one has {body_size}"
+    return ""
 
 
 def unheard_said(question: Question, unheard: Sequence[str]) -> str:

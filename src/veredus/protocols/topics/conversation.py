@@ -43,7 +43,7 @@ class ProxyUnreachable(msgspec.Struct, frozen=True):
 
 
 class AskProxy(msgspec.Struct, frozen=True):
-    """Ask this proxy on a new socket, and forget what was asked before."""
+    """Ask this proxy. The answer to any copy of what it was asked is its answer; others are forgotten."""
 
     address: str
     data: bytes

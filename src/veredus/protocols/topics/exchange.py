@@ -7,12 +7,14 @@ of who it is, is noted with the number of its own connection.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from veredus.kernel.effects import Note
 
 from .many import Many
 from .messages import Status, StatusWord, encode_message
+
+Mark: TypeAlias = tuple[bytes, tuple[bytes, ...]]
 
 
 class Asked(NamedTuple):
@@ -35,6 +37,14 @@ class Asked(NamedTuple):
     """With which status it is told so."""
     is_from_proxy: bool = False
     """Whether a proxy asks, which took us for a server."""
+    envelope: tuple[bytes, ...] = ()
+    """What tells this question from all others of its connection, and is the same for its copies; () where nothing
+    does."""
+
+    @property
+    def mark(self) -> Mark | None:
+        """What tells this question from all others, None where nothing does."""
+        return (self.origin, self.envelope) if self.envelope else None
 
 
 class Answered(NamedTuple):

@@ -5,7 +5,9 @@
                         └─ none: assigned, or PROXY_DOES_NOT_KNOW_ANY_SERVER
 
 Whoever hears nothing in time asks again, and a server that has much to do would have more: so a copy of what is on its
-way is not asked too, but answered with it.
+way is not asked beside it, but answered with it. A GET in the same words may be a new one, of a client that has
+subscribed since, or left, and no answer may be older than that: where its envelope does not tell that it is a copy, it
+waits, and is asked once for all who wait when the one before it was answered. They are put off with that one.
 
 It keeps nothing but its map, which servers tell it. A proxy that has just begun assigns no topic before every server
 had time to claim its own: it would give away what another proxy has assigned. A server that did not answer is *silent*
@@ -27,6 +29,7 @@ Invariants
     (4) Questions stand in the order in which their answers are due: every answer is waited for equally long.
     (5) Of what one sender wishes of one topic, to be subscribed or not, only the newest is asked again.
     (6) What is like the newest question of its kind, sender, topic and principal is not asked beside it.
+    (7) What a server answers to a GET is told to those alone who had asked it when it was asked, and to its copies.
 Source: seed 000, sections 3 ("Communication Protocol"), 3.1.5, 3.1.6 and 4; docs/decisions/0012.
 """
 
@@ -43,7 +46,7 @@ from veredus.kernel.errors import PeerFault, Refused
 from veredus.kernel.events import DeadlineReached
 
 from .announcements import Announcements, no_server, not_heard
-from .asked import IN_CONFLICT, WISHES, Key, Question, is_of_proxy, key_of, unavailable_said, unheard_said
+from .asked import IN_CONFLICT, WISHES, Key, Question, is_of_proxy, unavailable_said, unheard_said, why_not_taken
 from .conflicts import Conflicts
 from .exchange import Answer, Answered, Ask, Asked, Meet, no_member, note_no_member
 from .mapping import Conflict, TopicMap
@@ -63,14 +66,12 @@ from .messages import (
     is_answer,
     says_given,
     status_word_of,
-    why_not_for,
 )
 from .plain import plainly_asked
 from .seeking import asks_on, is_unknown
 
 MILLISECOND = 1_000_000
 _HEADER_SIZE_MAX = HEADER_SIZE_MAX + len(END_OF_HEADER)
-_TAKEN = ("SUBSCRIBE", "UNSUBSCRIBE", "GET", "GET_MANY", "PUT", "PUT_MANY", "PERIODIC")
 _FOUND = (StatusWord.OK, StatusWord.NO_MESSAGES)
 _HAS = (*_FOUND, StatusWord.ALREADY_SUBSCRIBED)
 """What a server answers that has the topic."""
@@ -115,7 +116,7 @@ class Proxy:
         self._questions: OrderedDict[int, Question] = OrderedDict()
         """By token."""
         self._newest: dict[Key, Question] = {}
-        """By what it is, sender, topic and principal, the newest one on its way; to subscribe or not is one `WISH`."""
+        """By its kind, sender, topic and principal, the newest one on its way; to subscribe or not is one `WISH`."""
         self.peer_count = 0
         """How many peers wait for an answer."""
         self._last_token = 0
@@ -160,7 +161,7 @@ class Proxy:
     # ── what peers say ───────────────────────────────────────────────────────────────────────────────────────────────
 
     def _asked(self, event: Asked) -> None:
-        peer, data, principal = event.peer, event.data, event.speaks_for or event.principal
+        peer, data = event.peer, event.data
         if event.speaks_for and not event.is_member:
             self._effects.append(note_no_member(event, "speak-for", "principal", event.speaks_for))
             self._say(peer, StatusWord.REFUSED, no_member(event.principal))
@@ -173,11 +174,11 @@ class Proxy:
             return
         asked = plainly_asked(data)
         if asked is not None and len(data) <= _HEADER_SIZE_MAX + self.settings.body_size_max:
-            self._dispatch(peer, *asked, data, principal)
+            self._dispatch(event, *asked)
             return
         try:
             header = decode_header(data)
-            why_not = self._why_not(header, len(data))
+            why_not = why_not_taken(header, len(data), self.settings.body_size_max)
             if why_not:
                 raise PeerFault("bad-message", why_not)
             if header.name == "PERIODIC":
@@ -188,16 +189,7 @@ class Proxy:
             self._say(peer, StatusWord.BAD_MESSAGE, fault.message[:REASON_SIZE_MAX])
             return
         assert not isinstance(message, Periodic | Transfer | Status)
-        self._dispatch(peer, header.name, message.sender, message.topic, data, principal)
-
-    def _why_not(self, header: Header, size: int) -> str:
-        """Why nobody's message with this header is taken, "" where it is."""
-        if header.name not in _TAKEN:
-            return why_not_for("a proxy", _TAKEN, "servers", header.name)
-        body_size, most = size - header.size, self.settings.body_size_max
-        if header.name != "PERIODIC" and body_size > most:
-            return f"this proxy accepts bodies of at most {most} bytes, this one has {body_size}"
-        return ""
+        self._dispatch(event, header.name, message.sender, message.topic)
 
     def _learn(self, peer: int, header: Header, event: Asked) -> None:
         """Hear which topics a server has. Raises `PeerFault("bad-message")`."""
@@ -225,17 +217,22 @@ class Proxy:
         self._say(peer, StatusWord.OK)
         self._merge_some()
 
-    def _dispatch(self, peer: int, name: str, sender: str, topic: str, data: bytes, principal: str) -> None:
+    def _dispatch(self, event: Asked, name: str, sender: str, topic: str) -> None:
         if self.peer_count >= self.settings.requests_max:
             said = f"{self.peer_count} requests are being handled, and this is the limit: try again"
-            self._say(peer, StatusWord.SERVER_UNAVAILABLE, said)
+            self._say(event.peer, StatusWord.SERVER_UNAVAILABLE, said)
             return
-        key = key_of(name, sender, topic, principal)
-        before = self._newest.get(key)
-        if before is not None and before.data == data:
-            before.peers.append(peer)
+        question = Question.of(event, name, sender, topic)
+        before = self._newest.get(question.key)
+        if before is not None and before.data == event.data:
+            before.join(event)
             self.peer_count += 1
-            return
+        else:
+            self._begin(question, before)
+
+    def _begin(self, question: Question, before: Question | None = None) -> None:
+        topic, key = question.topic, question.key
+        self.peer_count += len(question.peers)
         server = known = self.topics.choose(topic)
         if server in self._silent:
             # It may have come to the server all the same, which claims the topic then.
@@ -245,15 +242,14 @@ class Proxy:
             try:
                 server = self._assign(topic)
             except Refused as refusal:
-                self._say(peer, StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER, refusal.message)
+                self._answer(question, self._status(StatusWord.PROXY_DOES_NOT_KNOW_ANY_SERVER, refusal.message))
                 return
-        rivals = self.topics.rivals_of(topic) if name in IN_CONFLICT else ()
-        question = Question([peer], name, sender, topic, data, server, principal, rivals)
-        if before is not None and name in WISHES:
+        question.server = server
+        question.rivals = self.topics.rivals_of(topic) if question.name in IN_CONFLICT else ()
+        if before is not None and question.name in WISHES:
             # It would come behind this one.
             before.is_outdated = True
         self._newest[key] = question
-        self.peer_count += 1
         self._ask_or_say(question)
         if known is None and key not in self._newest:
             self.topics.withdraw(topic, server)  # Nobody was asked.
@@ -419,7 +415,8 @@ class Proxy:
             self._ask_or_say(question)
         elif not self._ask_another(question):
             if self._unheard:
-                self._put_off(question, unheard_said(question, self._unheard))
+                unheard = unheard_said(question, self._unheard)
+                self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, unheard))
             else:
                 self._answer(question, question.done or data)
 
@@ -464,14 +461,17 @@ class Proxy:
     def _answer(self, question: Question, data: bytes) -> None:
         self._effects += [Answer(peer, data) for peer in question.peers]
         self.peer_count -= len(question.peers)
-        key = question.key
-        if self._newest.get(key) is question:
-            del self._newest[key]
+        if self._newest.get(question.key) is question:
+            del self._newest[question.key]
+        if question.waiting:
+            self.peer_count -= len(question.waiting)
+            self._begin(question.anew())
 
     def _put_off(self, question: Question, text: str) -> None:
         if question.conflict is not None:
             self._end_merge(question.conflict)
             return
+        question.join_waiting()
         self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, text))
 
     def _say_unavailable(self, question: Question) -> None:
@@ -489,7 +489,7 @@ class Proxy:
         self.topics.check()
         self._announcements.check()
         questions = list(self._questions.values())
-        assert self.peer_count == sum(len(question.peers) for question in questions), "(3)"
+        assert self.peer_count == sum(len(one.peers) + len(one.waiting) for one in questions), "(3)"
         assert self.peer_count <= self.settings.requests_max, "(3)"
         self._conflicts.check()
         merging = sorted(self._conflicts.merging)
