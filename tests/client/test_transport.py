@@ -11,7 +11,8 @@ import pytest
 
 from veredus.client.addresses import parse_address
 from veredus.client.loops import new_loop
-from veredus.client.transport import TURN_S, NodeSocket, open_socket
+from veredus.client.transport import LINK, TURN_S, NodeSocket, open_socket
+from veredus.kernel.events import Received
 from veredus.protocols.zeps import native
 from veredus.protocols.zeps.client_exchange import FramesReceived
 from veredus.protocols.zeps.frames import ATTACH_OK
@@ -53,6 +54,21 @@ def test_a_port_where_nobody_listens_is_refused_however_often_it_is_tried() -> N
 
     asyncio.run(knock())
     assert told == []
+
+
+def test_who_sends_a_long_frame_slowly_is_heard_before_it_is_whole() -> None:
+    told: list[object] = []
+    node_socket = NodeSocket(told.append)
+    for part in (ATTACH_OK, native.encode_frame(Kind.PING, 0, bytes(64))[:40]):
+        rest = part
+        while rest:
+            buffer = node_socket.get_buffer(len(rest))
+            count = min(len(buffer), len(rest))
+            buffer[:count], rest = rest[:count], rest[count:]
+            node_socket.buffer_updated(count)
+    assert told[0] == Received(LINK, ATTACH_OK)
+    assert told[1:] == [FramesReceived(LINK, [], None)] * len(told[1:])
+    assert len(told) > 1
 
 
 def test_what_takes_its_time_is_followed_by_a_turn_of_everybody_else() -> None:

@@ -172,10 +172,25 @@ def test_a_newer_run_fences_the_older_and_drops_its_open_stages() -> None:
     assert new.epoch == old.epoch + 1
     assert [type(said) for said in commit(rig, old.epoch, 7, stage)] == [x.Fence]
     write(rig, stage, 4, 1)
-    assert [refusal.code for refusal in rig.said_to(stage.session, x.Refuse)] == ["stage-closed"]
+    assert rig.said_to(stage.session, x.Refuse) == []
+    (fence,) = rig.said_to(stage.session, x.Fence)
+    assert (fence.epoch, "a newer run" in fence.message) == (new.epoch, True)
     rig.restart()
     assert rig.floor.tables.stages == {}
+    again = x.StageOpenRequested(61, "local", "sink", old.epoch, "s", incarnation(60), stage=stage.stage)
+    assert [(type(said), said.epoch) for said in rig.do(again)] == [(x.Fence, new.epoch)]
     assert isinstance(open_run(rig, epoch=old.epoch), x.Fence)
+
+
+def test_a_newer_run_fences_who_is_opening_a_stage_of_the_older() -> None:
+    rig = Rig()
+    old = open_run(rig)
+    open_stage(rig, 59, old.epoch)
+    rig.tell(x.StageOpenRequested(60, "local", "sink", old.epoch, "s", incarnation(60)))
+    rig.tell(x.RunOpenRequested(51, "local", "sink", incarnation(2), 0))
+    rig.carry_out()
+    assert rig.said_to(60, x.GrantStage) == rig.said_to(60, x.Refuse) == []
+    assert [fence.epoch for fence in rig.said_to(60, x.Fence)] == [old.epoch + 1]
 
 
 def test_a_stage_that_is_asked_for_again_when_the_journal_refuses_everything_keeps_its_rows() -> None:

@@ -91,12 +91,11 @@ class NodeSocket(asyncio.BufferedProtocol):
     def buffer_updated(self, nbytes: int) -> None:
         """So many bytes were read."""
         if self._is_agreed:
-            frames = self.parser.buffer_updated(nbytes)
-            if frames or self.parser.fault is not None:
-                began_s = time.monotonic()
-                self._tell(FramesReceived(LINK, frames, self.parser.fault))
-                if time.monotonic() - began_s > TURN_S:
-                    self._let_others_go()
+            # Also where it was part of a frame, and no whole one yet: the node is not silent.
+            frames, began_s = self.parser.buffer_updated(nbytes), time.monotonic()
+            self._tell(FramesReceived(LINK, frames, self.parser.fault))
+            if time.monotonic() - began_s > TURN_S:
+                self._let_others_go()
             return
         taken = bytes(self._buffer[:nbytes])
         self._answer += taken

@@ -255,8 +255,8 @@ class ClientProcess(Peer):
         elif status.status == StatusWord.SERVER_UNAVAILABLE and status.message_id:
             if self.client.die.chance(FORGETS) and told.forgets(seat):
                 yield Save(seat.topic, cs.forget_last(state))
-        elif (missed := cs.end_missed(state, status)) != state:
-            yield Save(seat.topic, missed)
+        elif missed_id := cs.missed_id(status):
+            yield Save(seat.topic, cs.end_missed(state, missed_id))
         return status
 
     # ── how it does it ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -99,17 +99,21 @@ class Committing:
         fact = StageOpened(number, stage.sink, stage.run_epoch, stage.stream_id, stage.stage_key, stage.commit_id)
         self._orders.append_fact(fact, _StageGranted(self, event.session, stage, is_new=True), now)
 
-    def check_kept(self, event: StageOpenRequested) -> None:
-        """Raise `Refused("stage-closed")` where a stage is to be opened again that is not open any more: before a
-        stream is made for it. Its key tells its owner from others, who learn nothing here.
+    def is_kept(self, event: StageOpenRequested) -> bool:
+        """Whether a stage may be opened; asked before a stream is made for it. Where one is to be opened again that is
+        not open any more, who asks is fenced by a newer run, or it raises `Refused("stage-closed")`. Its key tells its
+        owner from others, who learn nothing here.
         """
         known = self._tables.open_stage(event.stage)
-        if event.stage and (known is None or known.is_committing or known.stage_key != event.stage_key):
-            message = (
-                f"stage {event.stage} of sink {event.sink!r} is not open any more: it was committed or dropped, its"
-                " stream was deleted, or the journal was put back to an older copy"
-            )
-            raise Refused("stage-closed", message, stage=event.stage)
+        if not event.stage or (known and not known.is_committing and known.stage_key == event.stage_key):
+            return True
+        if self._tables.newer_run(event.sink, event.run_epoch) is not None:
+            return self._runs.joined(event) is not None
+        message = (
+            f"stage {event.stage} of sink {event.sink!r} is not open any more: it was committed or dropped, its"
+            " stream was deleted, or the journal was put back to an older copy"
+        )
+        raise Refused("stage-closed", message, stage=event.stage)
 
     def _stage_with(self, event: StageOpenRequested, stream: Stream, run: Run) -> Stage | None:
         stage = run.attempts.get((event.stage_key, event.run_epoch, stream.stream_id))
@@ -126,7 +130,7 @@ class Committing:
             return
         if self._tables.open_stage(stage.stage) is not stage:
             self._publishing.leave_stage(stage)
-            self._orders.refuse(session, "stage-closed", f"stage {stage.stage} was dropped while it was being opened")
+            self._publishing.end_stage(session, stage, "dropped while it was being opened")
             return
         self._orders.say(GrantStage(session, stage.stage, stage.stream_id, stage.count_durable))
 

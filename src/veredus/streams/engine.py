@@ -309,9 +309,9 @@ class StreamsEngine:
     def _open_stage(self, event: StageOpenRequested, now: Now) -> None:
         self._rights.hold(event.session, event.principal, PUBLISH, on_sink(event.sink))
         self._rights.hold(event.session, event.principal, PUBLISH, on_stream(event.stream, source=""))
-        self._committing.check_kept(event)
-        then = partial(self._open_stage_in, event)
-        self._creating.use(event.session, event.principal, event.stream, then, now)
+        if self._committing.is_kept(event):
+            then = partial(self._open_stage_in, event)
+            self._creating.use(event.session, event.principal, event.stream, then, now)
 
     def _open_stage_in(self, event: StageOpenRequested, stream: Stream, now: Now) -> None:
         self._committing.open_stage(event, stream, now)

@@ -14,6 +14,11 @@ def fenced(who: str, what: str, epoch: int, own: int = 0) -> str:
     )
 
 
+def fenced_run(sink: str, epoch: int) -> str:
+    """Why a run of the sink, or who writes a stage of it, must stop: there is one of this epoch."""
+    return f"a newer run (epoch {epoch}) of sink {sink!r} was opened: this one must stop"
+
+
 def fenced_source(name: str, epoch: int, own: int = 0) -> str:
     """As `fenced`, for a publisher."""
     return fenced("publisher", f"source {name!r}", epoch, own)

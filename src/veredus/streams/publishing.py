@@ -30,7 +30,7 @@ from .exchange import (
     SourceAttachRequested,
 )
 from .facts import SourceOpened
-from .fencing import fenced_source
+from .fencing import fenced_run, fenced_source
 from .offered import OfferedAgain, OfferedBatch, OfferedStaged, OpenedSource
 from .orders import Orders, Then
 from .rights import next_owner, on_stream
@@ -239,6 +239,14 @@ class Publishing:
         attachment.is_granted, attachment.number = True, stage.count_durable
         return True
 
+    def end_stage(self, session: int, stage: Stage, how: str) -> None:
+        """Nobody writes under `stage` any more: who does is fenced by a newer run, or is told how it ended."""
+        newer = self._tables.newer_run(stage.sink, stage.run_epoch)
+        if newer is None:
+            self._orders.refuse(session, "stage-closed", f"stage {stage.stage} was {how}")
+        else:
+            self._orders.say(Fence(session, newer.epoch, fenced_run(newer.sink, newer.epoch)))
+
     def leave_stage(self, stage: Stage) -> None:
         """Let nobody write under `stage` any more: whoever did has lost its link, and goes on by another session."""
         if stage.session:
@@ -311,7 +319,7 @@ class Publishing:
         if stage is None:
             self._append(attachment, event, now)
         elif self._tables.open_stage(stage.stage) is not stage or stage.is_committing:
-            self._orders.refuse(event.session, "stage-closed", f"stage {stage.stage} was committed or dropped")
+            self.end_stage(event.session, stage, "committed or dropped")
         else:
             self._append_staged(attachment, stage, event, now)
 

@@ -37,6 +37,7 @@ from .exchange import (
     StagesDropRequested,
 )
 from .facts import RunOpened, SinkRemoved, StagesDropped
+from .fencing import fenced_run
 from .orders import Orders, Unheard
 from .rights import next_owner, on_sink
 from .room import Amounts, Room
@@ -245,7 +246,7 @@ class Runs:
 
     def _fence(self, session: int, run: Run) -> None:
         self._leave(session)
-        self._orders.say(Fence(session, run.epoch, _fenced(run.sink, run.epoch)))
+        self._orders.say(Fence(session, run.epoch, fenced_run(run.sink, run.epoch)))
 
     def current(self, session: int, sink: str, run_epoch: int) -> Run | None:
         """The present run of a sink, if that is its epoch; who asks for an older one is fenced.
@@ -372,10 +373,6 @@ def _unknown_run(sink: str, epoch: int) -> Refused:
 
 def _removed(sink: str) -> str:
     return f"the sink {sink!r} of this run was removed: write again, under a new run"
-
-
-def _fenced(sink: str, epoch: int) -> str:
-    return f"a newer run (epoch {epoch}) of sink {sink!r} was opened: this one must stop"
 
 
 @dataclass(slots=True)

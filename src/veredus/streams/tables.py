@@ -299,6 +299,11 @@ class Tables:
         stage = self.stages.get(number)
         return None if stage is None or stage.stream_id not in self.streams_by_id else stage
 
+    def newer_run(self, sink: str, epoch: int) -> Run | None:
+        """The run that has fenced the one of this epoch; None where there is none."""
+        run = self.runs.get(sink)
+        return None if run is None or run.epoch <= epoch else run
+
     def take_stages(self, numbers: Iterable[int]) -> list[Stage]:
         """Forget open stages; those of these numbers that there were."""
         stages = self.stages.take_all(numbers)

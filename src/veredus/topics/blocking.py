@@ -16,6 +16,7 @@ from veredus.client.closing import Closing
 from veredus.client.endings import watch_end
 from veredus.client.loops import Begun, LoopThread, shared_loop
 from veredus.client.other_library import Blocking
+from veredus.kernel.errors import VeredusError
 from veredus.kernel.octets import Octets
 from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
@@ -162,15 +163,23 @@ class Client(Blocking):
 
     def _get(self, topic: str, count_max: int) -> list[Message]:
         messages: list[Message] = []
+        failed: VeredusError | None = None
         try:
             with self._hand(topic):
-                messages = self._thread.run(partial(self._operations.take, topic, count_max))
+                try:
+                    messages = self._thread.run(partial(self._operations.take, topic, count_max))
+                except VeredusError as error:
+                    failed = error
+                    self._thread.call(partial(self._operations.heard, topic, error))
+                    raise
                 if messages:
                     self._thread.call(partial(self._operations.given, topic, len(messages)))
-        except BaseException:
-            # Such as a signal's handler raises: the caller has none of them.
+        except BaseException as error:
+            # Such as a signal's handler raises: the caller has none of them, and nothing else that it was to be told.
             if messages:
                 self._thread.call(partial(self._operations.given, topic, 0))
+            if failed is not None and error is not failed:
+                self._thread.call(partial(self._operations.heard, topic, None))
             raise
         return messages
 

@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from veredus.client.other_library import Asynchronous
-from veredus.kernel.errors import Misuse
+from veredus.kernel.errors import Misuse, VeredusError
 from veredus.kernel.octets import Octets
 from veredus.protocols.topics.conversation import RETRIES_MAX
 from veredus.protocols.topics.many import COUNT_MAX
@@ -132,7 +132,11 @@ class GroupClient:
 
     async def _get(self, topic: str, count_max: int) -> list[Message]:
         async with self._hands.setdefault(topic, asyncio.Lock()):
-            messages = await self._operations.take(topic, count_max)
+            try:
+                messages = await self._operations.take(topic, count_max)
+            except VeredusError as error:
+                self._operations.heard(topic, error)
+                raise
             self._operations.given(topic, len(messages))
             return messages
 

@@ -18,6 +18,8 @@ What must be durable, and when:
   unless it gives its puts keys. If a power failure takes what was written, the next put of the same body counts as
   this one.
 - *end_get before handing over*, id and body: the next GET names the id, and the server lets go of the message.
+- *end_missed* once the caller has the error that says what is gone, with the next operation on the topic, or when the
+  client closes: by that error or not. Whoever left or was killed before it had the error is told once more.
 - *end_hand_over* when the next operation on the topic begins, which says that the caller is done with the message, or
   when it says so, or when the client closes. Whoever is killed before gets the same message again.
 
@@ -58,6 +60,7 @@ from veredus.protocols.topics.client_state import (
     is_key_used,
     is_told_put_there,
     messages_in,
+    missed_id,
     told_put,
     unfinished_put,
 )
@@ -72,11 +75,11 @@ from veredus.protocols.topics.messages import (
     Unsubscribe,
     encode_message,
 )
-from veredus.protocols.topics.words import NO_MESSAGE_ID
 
 from .arguments import check_named, octets_of
 from .home import Home
 
+_GONE = "messages-gone"
 _NOT_STORED = tuple(f"[{code}]" for code in UNSTORED - {"journal-failed"})
 """How the words of a server end that has stored nothing. A journal that has failed may hold what it was given, and find
 it at its next start.
@@ -104,8 +107,8 @@ class _Place:
     messages_of: str = ""
     given_count: int = 0
     """How many of what came the caller has, in all."""
-    has_missed: bool = False
-    """Whether the caller was told of what is gone, and that is not saved."""
+    missed_id: str = ""
+    """Under which id the caller was told of what is gone, until that is saved."""
 
 
 class Operations:
@@ -131,7 +134,7 @@ class Operations:
             await asyncio.wait(list(self._tasks))
         for topic, place in self._places.items():
             if not is_done:
-                place.given_count, place.has_missed = 0, False
+                place.given_count = 0
             # Where this cannot be written, it is as if the process had been killed here.
             with suppress(Unavailable):
                 await self._save_marks(topic)
@@ -162,9 +165,18 @@ class Operations:
         if got is not None:
             self._place(topic).given_count = got.done_count + count
 
+    def heard(self, topic: str, error: VeredusError | None) -> None:
+        """The caller has the error that `take` raised, or not after all (None); it is not told again what is gone."""
+        if error is None:
+            self._place(topic).missed_id = ""
+        elif error.code == _GONE:
+            self._place(topic).missed_id = str(error.details["message_id"])
+
     def _marked(self, topic: str) -> ClientState:
         """The topic's state, with what its caller was told and given."""
         state, place = self._state(topic), self._place(topic)
+        if place.missed_id:
+            state = end_missed(state, place.missed_id)
         if state.got is not None and place.given_count > state.got.done_count:
             state = end_hand_over(state, place.given_count)
         return state
@@ -176,11 +188,11 @@ class Operations:
     def _forget_marks(self, topic: str) -> None:
         """They are saved."""
         place = self._place(topic)
-        place.given_count, place.has_missed = 0, False
+        place.given_count, place.missed_id = 0, ""
 
     async def _save_marks(self, topic: str) -> None:
         state = self._marked(topic)
-        if state != self._state(topic) or self._place(topic).has_missed:
+        if state != self._state(topic):
             await self._save(topic, state, is_synced=False)
 
     # ── operations ───────────────────────────────────────────────────────────────────────────────────────────────────
@@ -210,7 +222,7 @@ class Operations:
         await self._run(self._put(topic, body, is_many, name))
 
     async def take(self, topic: str, count_max: int = 0) -> list[Message]:
-        """The next message, or up to `count_max`, if there are any; `given` is to be called next.
+        """The next message, or up to `count_max`, if there are any; `given` is to be called next, or `heard`.
 
         Raises `Refused` or `Unavailable`.
         """
@@ -285,9 +297,6 @@ class Operations:
                 if status.status == StatusWord.NO_MESSAGES:
                     return []
                 if status.status != StatusWord.OK:
-                    missed = end_missed(self._state(topic), status)
-                    self._place(topic).has_missed |= missed != self._state(topic)
-                    self._home.states.hold(self._id, topic, missed)
                     raise self._error(status, "GET", topic)
                 state = end_get(state, status, count_max > 0)
                 await self._save(topic, state)
@@ -443,8 +452,8 @@ class Operations:
                 return Unavailable("no-server", said, topic=topic)
             case StatusWord.INTERNAL_ERROR if text.endswith(_NOT_STORED):
                 return Unavailable("not-stored", f"{said}: it was not stored, and may be tried again", topic=topic)
-            case StatusWord.INTERNAL_ERROR if status.message_id not in ("", NO_MESSAGE_ID):
-                return Unavailable("messages-gone", said, topic=topic, message_id=status.message_id)
+            case StatusWord.INTERNAL_ERROR if missed_id(status):
+                return Unavailable(_GONE, said, topic=topic, message_id=status.message_id)
             case StatusWord.INTERNAL_ERROR:
                 return Unavailable("server-failed", said, topic=topic)
             case StatusWord.REFUSED | StatusWord.BAD_MESSAGE:

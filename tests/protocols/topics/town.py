@@ -448,7 +448,8 @@ class Person:
         if state.got is None:
             status = yield encode_message(cs.asked_get(state, self.name, topic, count_max))
             if status is None or status.status != StatusWord.OK:
-                self.states[topic] = state if status is None else cs.end_missed(state, status)
+                missed_id = "" if status is None else cs.missed_id(status)
+                self.states[topic] = cs.end_missed(state, missed_id) if missed_id else state
                 return status
             self.states[topic] = state = cs.end_get(state, status, count_max > 0)
         assert state.got is not None

@@ -3,6 +3,7 @@
 import pytest
 
 from veredus.delivery.batch import BatchLimits
+from veredus.kernel.effects import Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkCongested, LinkDrained, LinkOpened, Received
@@ -100,9 +101,12 @@ def test_a_greeting_that_does_not_come_is_given_up_on_both_sides() -> None:
     assert place.receive(1, frames.encode_attach("", 2)) == frames.ATTACH_OK
     place.wait(place.limits.greeting_timeout_ns)
     assert place.closed == {1: "greeting-timeout"}
-    due = client.deadline()
-    assert due is not None
-    told = client.handle(DeadlineReached(), Now(due, due))
+    told: list[object] = []
+    while not told:
+        due = client.deadline()
+        assert due is not None
+        told += client.handle(DeadlineReached(), Now(due, due))
+    assert due == START_NS + ClientSettings().greeting_timeout_ns
     assert [t.code for t in told if isinstance(t, TellLinkClosed)] == ["greeting-timeout"]
 
 
@@ -486,6 +490,53 @@ def test_a_client_pings_a_quiet_node_and_gives_a_silent_one_up() -> None:
     assert pings
     assert [t.code for t in said if isinstance(t, TellLinkClosed)] == ["silent"]
     assert pair.client.deadline() is None
+
+
+def test_a_client_that_comes_late_to_look_gives_no_node_up_that_it_did_not_ask_meanwhile() -> None:
+    place = Place()
+    pair = Pair(place)
+    place.monotonic_ns += 10 * place.limits.silence_max_ns
+    (said,) = pair.client.handle(DeadlineReached(), place.now)
+    assert isinstance(said, Send)
+    assert said.buffers == (native.encode_frame(Kind.PING, 0),)
+    while pair.client.is_open:
+        place.monotonic_ns = due = pair.client.deadline() or 0
+        pair.told += pair.client.handle(DeadlineReached(), place.now)
+        assert due < START_NS + 11 * place.limits.silence_max_ns
+    assert [told.code for told in pair.heard(TellLinkClosed)] == ["silent"]
+
+
+def test_a_client_that_comes_late_to_look_hears_of_a_link_that_was_closed_meanwhile() -> None:
+    place = Place()
+    pair = Pair(place)
+    place.monotonic_ns += 10 * place.limits.silence_max_ns
+    pair.ask(DeadlineReached())
+    assert [told.code for told in pair.ask(LinkClosed(1, "reset"))] == ["link-lost"]
+
+
+def test_a_client_that_sends_what_needs_no_answer_pings_a_quiet_node_all_the_same() -> None:
+    place = Place()
+    pair = Pair(place)
+    channel, _ = pair.open(m.Subscribe("s", credit=1))
+    for _ in range(100):
+        place.monotonic_ns += place.limits.silence_max_ns // 10
+        pair.ask(CreditRequested(channel, 1))
+        pair.ask(DeadlineReached())
+    assert pair.client.is_open
+
+
+def test_a_client_that_is_late_during_the_greeting_waits_for_its_answer_as_long() -> None:
+    client, timeout_ns = ClientLink(1, ClientSettings()), ClientSettings().greeting_timeout_ns
+    client.handle(LinkOpened(1, "tcp", "node"), Now(START_NS, 0))
+    now_ns = START_NS + 10 * timeout_ns
+    assert client.handle(DeadlineReached(), Now(now_ns, 0)) == []
+    told: list[object] = []
+    while not told:
+        due = client.deadline()
+        assert due is not None
+        told += client.handle(DeadlineReached(), Now(due, 0))
+    assert due < now_ns + timeout_ns
+    assert [told.code for told in told if isinstance(told, TellLinkClosed)] == ["greeting-timeout"]
 
 
 def test_a_ping_is_given_back(pair: Pair) -> None:

@@ -225,13 +225,18 @@ def end_get(state: ClientState, status: Status, is_many: bool = False) -> Client
     return replace(state, last_get_id=status.message_id, got=Got(status.message_id, status.body, is_many))
 
 
-def end_missed(state: ClientState, status: Status) -> ClientState:
-    """No message came. What is no longer available is told under an id: to name that says that it was heard.
+def missed_id(status: Status) -> str:
+    """The id under which an answer to a GET tells of what is no longer available; "" where it tells of nothing."""
+    is_told = status.status == StatusWord.INTERNAL_ERROR and status.message_id != NO_MESSAGE_ID
+    return status.message_id if is_told else ""
 
-    It is not to be saved before the caller has heard it: whoever was killed before is told once more.
+
+def end_missed(state: ClientState, message_id: str) -> ClientState:
+    """The caller has heard what is no longer available: to name the id under which it was told says so.
+
+    Whoever is killed before it has heard is told once more.
     """
-    is_told = status.status == StatusWord.INTERNAL_ERROR and status.message_id not in ("", NO_MESSAGE_ID)
-    return replace(state, last_get_id=status.message_id) if is_told else state
+    return replace(state, last_get_id=message_id)
 
 
 def messages_in(got: Got) -> tuple[list[str], list[bytes]]:

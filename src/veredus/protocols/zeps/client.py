@@ -26,13 +26,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
-from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Misuse, PeerFault
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened, Received
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
+from veredus.protocols.liveness import Liveness, Verdict
 
 from . import frames, native
 from . import messages as m
@@ -113,9 +113,7 @@ class ClientLink:
         self._channels: dict[int, _Channel] = {}
         self._last_channel = 0
         self._channel_count_max = self._record_size_max = 0
-        self._deadlines: Deadlines[str] = Deadlines()
-        self._received_ns = 0
-        self._sent_ns = 0
+        self._liveness = Liveness(settings.greeting_timeout_ns // 4, settings.greeting_timeout_ns)
         self._ponged_ns = 0
         self._silence_max_ns = 0
         self._effects: list[object] = []
@@ -152,18 +150,22 @@ class ClientLink:
 
     def deadline(self) -> int | None:
         """When to ping, or to give a silent node up."""
-        return self._deadlines.next_ns()
+        return self._liveness.deadline()
 
     # ── the link ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def _attach(self, event: LinkOpened, now: Now) -> None:
         self._phase = _Phase.ATTACHING
-        self._deadlines.set("greeting", now.monotonic_ns + self._settings.greeting_timeout_ns)
-        self._received_ns = now.monotonic_ns
-        self._send((frames.encode_attach("", native.VERSION),), now)
+        self._liveness.begin(now.monotonic_ns)
+        self._send((frames.encode_attach("", native.VERSION),))
+
+    def _hear(self, now: Now) -> None:
+        # The whole greeting has its time, however slowly it comes.
+        if self._phase is _Phase.OPEN:
+            self._liveness.hear(now.monotonic_ns)
 
     def _receive(self, event: Received, now: Now) -> None:
-        self._received_ns = now.monotonic_ns
+        self._hear(now)
         data: Octets = event.data
         if self._phase is _Phase.ATTACHING:
             data = self._read_answer(data, now)
@@ -175,7 +177,7 @@ class ClientLink:
             self._fail(self._parser.fault, now)
 
     def _receive_frames(self, event: FramesReceived, now: Now) -> None:
-        self._received_ns = now.monotonic_ns
+        self._hear(now)
         for frame in event.frames:
             self._take_frame(frame, now)
         if event.fault is not None:
@@ -200,7 +202,7 @@ class ClientLink:
         self._phase = _Phase.GREETING
         self._greeting.clear()
         hello = m.Hello(client=self._settings.client, token=self._settings.token)
-        self._send((native.encode_message(0, hello),), now)
+        self._send((native.encode_message(0, hello),))
         return octets[end:]
 
     def _take_frame(self, frame: Frame, now: Now) -> None:
@@ -221,7 +223,7 @@ class ClientLink:
             return
         self._effects.append(Note("warning", "node-broke-protocol", {"code": fault.code, "message": fault.message}))
         if self._phase in (_Phase.GREETING, _Phase.OPEN):
-            self._send((native.encode_message(0, m.Goodbye(fault.code, fault.message)),), now)
+            self._send((native.encode_message(0, m.Goodbye(fault.code, fault.message)),))
         self._close(fault.code, f"the node broke the protocol: {fault.message}")
 
     def _close(self, code: str, message: str) -> None:
@@ -230,8 +232,7 @@ class ClientLink:
         self._phase = _Phase.CLOSED
         self._channels.clear()
         self._parser = FrameParser(0)
-        for name in ("greeting", "heartbeat"):
-            self._deadlines.clear(name)
+        self._liveness.end()
         if code != _LOST:
             self._effects.append(CloseLink(self.link, code))
         self._effects.append(TellLinkClosed(code, message))
@@ -241,22 +242,20 @@ class ClientLink:
 
     def _leave(self, event: LeaveRequested, now: Now) -> None:
         if self._phase is _Phase.OPEN:
-            self._send((native.encode_message(0, m.Goodbye("leaving", event.message)),), now)
+            self._send((native.encode_message(0, m.Goodbye("leaving", event.message)),))
         self._close("leaving", event.message)
 
     def _watch(self, event: DeadlineReached, now: Now) -> None:
-        for name in self._deadlines.due(now.monotonic_ns):
-            if name == "greeting":
+        verdict = self._liveness.look(now.monotonic_ns)
+        if self._phase is not _Phase.OPEN:
+            if verdict is Verdict.SILENT:
                 self._close("greeting-timeout", "the node did not answer the greeting in time")
-            elif now.monotonic_ns - self._received_ns >= self._silence_max_ns:
-                self._close("silent", f"the node was silent for {self._silence_max_ns / SECOND_NS:g} s")
-            else:
-                if now.monotonic_ns - self._sent_ns >= self._silence_max_ns // 3:
-                    self._send((native.encode_frame(Kind.PING, 0),), now)
-                self._deadlines.set("heartbeat", now.monotonic_ns + self._silence_max_ns // 4)
+        elif verdict is Verdict.SILENT:
+            self._close("silent", f"the node was silent for {self._silence_max_ns / SECOND_NS:g} s")
+        elif verdict is Verdict.PING:
+            self._send((native.encode_frame(Kind.PING, 0),))
 
-    def _send(self, buffers: Sequence[Octets], now: Now) -> None:
-        self._sent_ns = now.monotonic_ns
+    def _send(self, buffers: Sequence[Octets]) -> None:
         self._effects.append(Send(self.link, buffers))
 
     # ── what the library asks ────────────────────────────────────────────────────────────────────────────────────────
@@ -271,7 +270,7 @@ class ClientLink:
         credit = event.opening.credit if isinstance(event.opening, m.Subscribe) else 0
         self._channels[event.channel] = _Channel(_GRANT_KIND[type(event.opening)], credit=credit)
         self._last_channel = event.channel
-        self._send((native.encode_message(event.channel, event.opening),), now)
+        self._send((native.encode_message(event.channel, event.opening),))
 
     def _is_usable(self, channel: int) -> bool:
         known = self._channels.get(channel)
@@ -283,32 +282,32 @@ class ClientLink:
 
     def _offer(self, event: OfferRequested, now: Now) -> None:
         if self._is_usable(event.channel):
-            self._send(native.encode_offer(event.channel, event.record), now)
+            self._send(native.encode_offer(event.channel, event.record))
 
     def _credit(self, event: CreditRequested, now: Now) -> None:
         if self._is_usable(event.channel):
             self._channels[event.channel].credit += event.size
-            self._send((native.encode_credit(event.channel, event.size),), now)
+            self._send((native.encode_credit(event.channel, event.size),))
 
     def _hand_out(self, event: HandedOut, now: Now) -> None:
         if self._is_usable(event.channel):
-            self._send((native.encode_handed(event.channel, event.sequence),), now)
+            self._send((native.encode_handed(event.channel, event.sequence),))
 
     def _settle(self, event: SettleRequested, now: Now) -> None:
         if event.ranges and self._is_usable(event.channel):
-            self._send(native.encode_settles(event.channel, event.ranges), now)
+            self._send(native.encode_settles(event.channel, event.ranges))
 
     def _say(self, event: MessageRequested, now: Now) -> None:
         if isinstance(event.message, m.Request) != (event.channel == 0):
             raise Misuse("wrong-channel", "requests must use channel 0, and everything else a channel of its own")
         if event.channel == 0 or self._is_usable(event.channel):
-            self._send((native.encode_message(event.channel, event.message),), now)
+            self._send((native.encode_message(event.channel, event.message),))
 
     def _close_channel(self, event: CloseRequested, now: Now) -> None:
         channel = self._channels.get(event.channel)
         if channel is not None and channel.phase is not _ChannelPhase.CLOSING:
             channel.phase = _ChannelPhase.CLOSING
-            self._send((native.encode_frame(Kind.CLOSE_CHANNEL, event.channel),), now)
+            self._send((native.encode_frame(Kind.CLOSE_CHANNEL, event.channel),))
 
     def _not_open(self, event: object, now: Now) -> None:
         raise Misuse("not-open", "wait until the link is open")
@@ -321,13 +320,13 @@ class ClientLink:
         if welcome.version != native.VERSION:
             raise PeerFault("version-unknown", f"the node answers with version {welcome.version}")
         self._phase = _Phase.OPEN
-        self._deadlines.clear("greeting")
         self._parser.size_max = min(welcome.frame_size_max + DELIVER_SLACK_SIZE, self._settings.frame_size_max)
         self._parser.check_head = self.check_head
         self._record_size_max = welcome.limits.payload_size_max + DELIVER_SLACK_SIZE
         self._channel_count_max = min(welcome.channel_count_max, native.CHANNEL_MAX)
         self._silence_max_ns = max(welcome.silence_max_ms, 1) * 1_000_000
-        self._deadlines.set("heartbeat", now.monotonic_ns + self._silence_max_ns // 4)
+        self._liveness = Liveness(self._silence_max_ns // 4, self._silence_max_ns)
+        self._liveness.begin(now.monotonic_ns)
         self._effects.append(TellWelcome(welcome))
 
     def check_head(self, kind: int, channel: int, size: int) -> None:
@@ -344,7 +343,7 @@ class ClientLink:
         native.check_ping(frame)
         if now.monotonic_ns - self._ponged_ns >= self._silence_max_ns // PONGS_PER_SILENCE:
             self._ponged_ns = now.monotonic_ns
-            self._send((native.encode_frame(Kind.PONG, 0, frame.body),), now)
+            self._send((native.encode_frame(Kind.PONG, 0, frame.body),))
 
     def _take_pong(self, frame: Frame, now: Now) -> None:
         native.check_ping(frame)

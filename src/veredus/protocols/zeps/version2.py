@@ -268,7 +268,7 @@ class Version2:
             self._send(native.encode_frame(Kind.PING, 0))
         elif verdict is Verdict.SILENT:
             silent_s = self._liveness.silent_ns(now.monotonic_ns) / 1e9
-            self._fail(PeerFault("silent", f"the peer was silent for {silent_s:g} s"))
+            self._fail(PeerFault("silent", f"the node heard nothing of the client for {silent_s:g} s"))
 
     def _pause(self, event: ReadingPaused, now: Now) -> None:
         self._liveness.pause()
