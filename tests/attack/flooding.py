@@ -2,7 +2,8 @@
 
 python -m tests.attack.flooding PORT COUNT SECONDS OPENING SAID: on COUNT connections at a time, each says the octets
 OPENING, and then SAID again and again, and reads nothing. Where SAID is empty they speak TLS, and change their keys
-again and again. It prints how many octets were taken from it, and how many connections it had.
+again and again; and those that have said OPENING ask for as much, and go on though the node has ended the connection
+on its side. It prints how many octets were taken from it, and how many connections it had.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.attack.tls_by_hand import shake_hands
+from tests.attack.tls_by_hand import SEALED, shake_hands
 from tests.processes import Child
 
 ROOT = Path(__file__).parent.parent.parent
@@ -51,23 +53,25 @@ def plain(port: int, opening: bytes, said: bytes) -> Flooder:
     return Flooder(connection, opening, lambda: said)
 
 
-def encrypted(port: int) -> Flooder:
+def encrypted(port: int, opening: bytes) -> Flooder:
     """A stranger that has shaken hands by TLS."""
     connection = socket.create_connection(("127.0.0.1", port), TIMEOUT_S)
     sealing = shake_hands(connection)
     connection.setblocking(False)
-    return Flooder(connection, b"", lambda: b"".join(sealing.update() for _ in range(UPDATES_COUNT)))
+    sealed = sealing.seal(SEALED, opening) if opening else b""
+    is_asking = bool(opening)
+    return Flooder(connection, sealed, lambda: b"".join(sealing.update(is_asking) for _ in range(UPDATES_COUNT)))
 
 
-def flood(count: int, seconds: float, come: Callable[[], Flooder]) -> tuple[int, int]:
-    """How many octets were taken by how many connections."""
+def flood(count: int, seconds: float, come: Callable[[], Flooder], ended: int) -> tuple[int, int]:
+    """How many octets were taken by how many connections; `ended` is the event by which one has ended."""
     poll = select.poll()
     flooders: dict[int, Flooder] = {}
 
     def add() -> None:
         flooder = come()
         flooders[flooder.socket.fileno()] = flooder
-        poll.register(flooder.socket, select.POLLOUT | select.POLLRDHUP)
+        poll.register(flooder.socket, select.POLLOUT | ended)
 
     for _ in range(count):
         add()
@@ -111,4 +115,6 @@ if __name__ == "__main__":
     port, count, seconds, *octets = sys.argv[1:]
     opening, said = map(bytes.fromhex, octets)
     much = said * max(1, CHUNK_SIZE // max(1, len(said)))
-    print(*flood(int(count), float(seconds), lambda: plain(int(port), opening, much) if said else encrypted(int(port))))
+    come = partial(plain, int(port), opening, much) if said else partial(encrypted, int(port), opening)
+    ended = select.POLLHUP if opening and not said else select.POLLRDHUP
+    print(*flood(int(count), float(seconds), come, ended))

@@ -114,6 +114,14 @@ def test_strangers_by_tls_that_change_their_keys_without_end_leave_the_neighbour
     endure(attacked_at("TLS"), attack, count, seconds)
 
 
+def test_strangers_by_tls_that_speak_on_behind_the_nodes_goodbye_leave_the_neighbour_its_turn(
+    attacked_at: Callable[[str], Attacked], figures: Figures, is_full: bool
+) -> None:
+    count, seconds = 20, 10.0 if is_full else 1.0
+    attack = figures.attack("TLS: strangers that were told goodbye, KeyUpdates", f"{count} links, {seconds:g} s")
+    endure(attacked_at("TLS"), attack, count, seconds, b"garbage!")
+
+
 @pytest.mark.parametrize(
     ("what", "said"),
     [

@@ -53,9 +53,9 @@ class Half:
         inner = crypto_aead_chacha20poly1305_ietf_decrypt(sealed, head, self._nonce(), self._key).rstrip(b"\0")
         return inner[-1], inner[:-1]
 
-    def update(self) -> bytes:
-        """The record after which the next keys are used, which asks the other side for nothing."""
-        record = self.seal(HANDSHAKE, message(KEY_UPDATE, b"\0"))
+    def update(self, is_asking: bool = False) -> bytes:
+        """The record after which the next keys are used; it may ask the other side to do as much."""
+        record = self.seal(HANDSHAKE, message(KEY_UPDATE, bytes([is_asking])))
         self._become(expanded(self._secret, b"traffic upd", 32))
         return record
 

@@ -10,11 +10,12 @@ import ssl
 import threading
 import weakref
 from collections.abc import Awaitable, Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
 import uvloop
 
+from tests.attack import tls_by_hand as by_hand
 from tests.attack.tls_by_hand import client_hello
 from tests.certificates import CERTIFICATES
 from veredus.node.settings import TlsSection
@@ -25,6 +26,7 @@ from veredus.runtime.tls_links import (
     READ_SIZE_MAX,
     READ_SIZE_MIN,
     SEALED_SIZE_MAX,
+    Phase,
     Shared,
     TlsTransport,
     shake_hands,
@@ -32,6 +34,8 @@ from veredus.runtime.tls_links import (
 
 AUTHORITY, NODE, NODE_KEY = (str(CERTIFICATES / name) for name in ("authority.pem", "node.pem", "node.key"))
 HIGH, LOW = 1 << 20, 1 << 18
+UNASKED_SIZE_MAX = 4 << 10
+"""Less is sent to a peer beside what is written: heads of records, what its session is known by, a goodbye."""
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
 Run = Callable[[Awaitable[None]], None]
 
@@ -77,6 +81,15 @@ class Link(asyncio.BufferedProtocol):
         self.lost.set_result(None)
 
 
+class Curt(Link):
+    """Closes its connection when it is given as much as it can take."""
+
+    def buffer_updated(self, nbytes: int) -> None:
+        super().buffer_updated(nbytes)
+        if nbytes == len(self.memory):
+            self.transport.close()
+
+
 async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not is_so():
@@ -88,21 +101,26 @@ def shared() -> Shared:
     return Shared(loop, Checks(loop, "handshakes", 1, 1000))
 
 
-async def connected(tls: TlsSection | None = None) -> tuple[Link, ssl.SSLSocket]:
-    """A link, and the client behind it, whose system takes little at once."""
+def begun(
+    link: Link, tls: TlsSection | None = None, common: Shared | None = None
+) -> tuple[asyncio.Task[None], socket.socket]:
+    """Have a link shake hands; the socket of its peer, whose system takes little at once."""
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     for end in (ours, theirs):
         end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 8192)
     theirs.settimeout(20)
+    context = server_context(tls or TlsSection(certificate=NODE, key=NODE_KEY))
+    shaking = shake_hands(link, ours, context, common or shared(), "here", 5.0)
+    return asyncio.create_task(shaking), theirs
+
+
+async def connected(tls: TlsSection | None = None) -> tuple[Link, ssl.SSLSocket]:
+    """A link, and the client behind it, whose system takes little at once."""
+    link = Link()
+    shaking, theirs = begun(link, tls)
     context = client_context(AUTHORITY)
     context.check_hostname = False
-    link = Link()
-    shaking = asyncio.create_task(
-        shake_hands(
-            link, ours, server_context(tls or TlsSection(certificate=NODE, key=NODE_KEY)), shared(), "here", 5.0
-        )
-    )
     client = await asyncio.to_thread(
         lambda: context.wrap_socket(theirs, suppress_ragged_eofs=False, server_hostname="localhost")
     )
@@ -114,6 +132,24 @@ async def connected(tls: TlsSection | None = None) -> tuple[Link, ssl.SSLSocket]
             await asyncio.to_thread(client.recv, 1)
         raise
     return link, client
+
+
+async def connected_by_hand(link: Link, common: Shared | None = None) -> tuple[socket.socket, by_hand.Half]:
+    """The socket of a link's peer, and what seals what the peer says."""
+    shaking, theirs = begun(link, common=common)
+    said = await asyncio.to_thread(by_hand.shake_hands, theirs)
+    await shaking
+    return theirs, said
+
+
+def updates(said: by_hand.Half, count: int) -> bytes:
+    """So many updates of keys that ask for as many."""
+    return b"".join(said.update(is_asking=True) for _ in range(count))
+
+
+def raw(there: socket.socket) -> bytes:
+    """All that is sent, sealed as it is, until its end."""
+    return b"".join(iter(lambda: there.recv(1 << 16), b""))
 
 
 def read_all(client: ssl.SSLSocket) -> bytes:
@@ -249,6 +285,80 @@ def test_who_sends_records_that_bring_little_is_read_from_in_turns_of_a_line(run
         await link.lost
 
     run(go())
+
+
+def test_what_comes_behind_our_goodbye_is_not_answered_and_what_was_written_arrives(run: Run) -> None:
+    written = random.Random(7).randbytes(1 << 20)
+
+    async def go() -> None:
+        link = Link()
+        theirs, said = await connected_by_hand(link)
+        with theirs:
+            link.transport.write(written)
+            link.transport.close()
+            asking = asyncio.create_task(asyncio.to_thread(theirs.sendall, updates(said, 4_000)))
+            # The peer is slow to read: its system takes no more for now.
+            await asyncio.sleep(0.1)
+            heard = await asyncio.to_thread(raw, theirs)
+            assert 0 < len(heard) - len(written) < UNASKED_SIZE_MAX
+            await asking
+            assert not link.lost.done()
+            theirs.shutdown(socket.SHUT_WR)
+            await link.lost
+
+    run(go())
+
+
+def test_what_came_before_our_goodbye_and_was_not_opened_is_not_answered_either(run: Run) -> None:
+    async def go() -> None:
+        link = Curt()
+        theirs, said = await connected_by_hand(link)
+        with theirs:
+            theirs.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+            # What brings much is read much at a time.
+            theirs.sendall(said.seal(by_hand.SEALED, bytes(1_000)))
+            await until(lambda: bool(link.heard))
+            theirs.sendall(said.seal(by_hand.SEALED, bytes(len(link.memory))) + updates(said, 4_000))
+            assert 0 < len(await asyncio.to_thread(raw, theirs)) < UNASKED_SIZE_MAX
+        await link.lost
+
+    run(go())
+
+
+def test_those_that_say_much_behind_our_goodbye_are_read_from_in_turns_of_a_line(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, turn, turns_of_reads = 4, 0, []
+    update = TlsTransport.buffer_updated
+
+    def updated(transport: TlsTransport, nbytes: int) -> None:
+        if transport._phase is Phase.LEAVING:
+            turns_of_reads.append(turn)
+        update(transport, nbytes)
+
+    def count_turn() -> None:
+        nonlocal turn
+        turn += 1
+        asyncio.get_running_loop().call_soon(count_turn)
+
+    async def go() -> None:
+        links, common = [Link() for _ in range(count)], shared()
+        with ExitStack() as held:
+            peers = [held.enter_context((await connected_by_hand(link, common))[0]) for link in links]
+            for link, peer in zip(links, peers, strict=True):
+                peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+                link.transport.close()
+                await asyncio.to_thread(raw, peer)
+            count_turn()
+            await asyncio.gather(*(asyncio.to_thread(peer.sendall, bytes(4 << 20)) for peer in peers))
+        for link in links:
+            await link.lost
+
+    monkeypatch.setattr(TlsTransport, "buffer_updated", updated)
+    run(go())
+    # What may come in vain before that comes of all of them at once.
+    assert len(turns_of_reads) >= count * (4 << 20) // READ_SIZE_MAX
+    assert len(turns_of_reads) <= len(set(turns_of_reads)) + 20 * count
 
 
 @pytest.mark.parametrize("how", ["gone", "late"])

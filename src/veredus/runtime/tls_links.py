@@ -9,6 +9,8 @@ A record costs a peer nothing to repeat, and may bring nothing at all: new keys,
 little is read from in turns of a line, little at a time, one peer in each turn of the loop.
 A step of the handshake may cost a private key's operation, whoever asks for it: a thread does it, once it is the turn
 of the peer's address, and nothing more is read of the peer meanwhile. Who has gone by then has cost none.
+Who was told goodbye is heard no more: what still comes brings nothing, and is thrown away as it is, in the same line,
+until the peer has gone. Left in the system, it would reset the connection, and what was written last would be lost.
 A link sees a transport that says of what waits what one without TLS would say.
 Source: RFC 8446, section 6.1 (how a connection ends); asyncio's protocols and transports.
 """
@@ -180,6 +182,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many sealed bytes came."""
+        if self._phase is Phase.LEAVING:
+            self._vain_size += nbytes
+            self._await_turn()
+            return
         if self._head is not None and not self._greets(self._shared.memory[:nbytes]):
             return
         self._incoming.write(self._shared.memory[:nbytes])
@@ -192,7 +198,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         if was_taken and not self._is_held:
             self._vain_size = max(0, self._vain_size + nbytes - _YIELD_MIN * brought_size)
             self._read_size = READ_SIZE_MAX if brought_size and not self._vain_size else READ_SIZE_MIN
-        if self._vain_size > _VAIN_SIZE_MAX and self._phase is Phase.OPEN:
+        if self._phase is Phase.OPEN:
+            self._await_turn()
+
+    def _await_turn(self) -> None:
+        """Read the next of it in a turn of the line, where too much came in vain."""
+        if self._vain_size > _VAIN_SIZE_MAX:
             self._is_waiting = True
             self._hold()
             self._shared.wait(self)
@@ -330,13 +341,14 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     @property
     def _is_ours(self) -> bool:
         """Whether nothing is read for a reason of this side's."""
-        return self._is_held or self._is_waiting or self._outgoing.pending >= SEALED_SIZE_MAX
+        return self._is_held or self._outgoing.pending >= SEALED_SIZE_MAX
 
     def _hold(self) -> None:
         """Read nothing more while the link does not, and while what the peer has asked for waits unread."""
         if self._socket is None or self._socket.is_closing() or self._has_ended:
             return
-        is_resting = bool(self._step) or self._phase is Phase.FLUSHING or (self._phase is Phase.OPEN and self._is_ours)
+        is_ours = self._phase is Phase.FLUSHING or (self._phase is Phase.OPEN and self._is_ours)
+        is_resting = bool(self._step) or self._is_waiting or is_ours
         if is_resting and not self._is_resting:
             self._socket.pause_reading()
         elif self._is_resting and not is_resting:
@@ -392,22 +404,21 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._link.resume_writing()
 
     def _say_goodbye(self) -> None:
-        """All was written: say so, and close when the peer has said so too. What it says meanwhile is passed over."""
+        """All was written: say so, end what this side writes, and close when the peer has ended, too."""
         if not self._has_left:
             self._has_left = True
+            self._read_size = READ_SIZE_MAX
+            # To unwrap is to open what waits, too.
+            self._incoming.read()
             with suppress(ssl.SSLError):
                 self._tls.unwrap()
             self._write()
-        try:
-            while not self._has_ended:
-                self._has_ended = not self._tls.read(READ_SIZE_MAX)
-        except ssl.SSLWantReadError:
-            return
-        except ssl.SSLError:
-            # Both have said it; or what came cannot be opened, and that no longer matters.
-            self._has_ended = True
         if self._has_ended:
             self.leave()
+        elif self._socket is not None and not self._outgoing.pending:
+            # A peer that has said goodbye may wait for ours to end the connection.
+            with suppress(OSError):
+                self._socket.write_eof()
 
     def leave(self) -> None:
         """Close once what was sealed has left: after the goodbye, or what TLS says of a handshake that failed."""
