@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from veredus.kernel.effects import Admit, Note
 from veredus.kernel.events import LinkOpened
-from veredus.node.connections import Connections
+from veredus.node.connections import Connections, is_stranger
 from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
 
 
@@ -69,3 +69,11 @@ def test_all_links_of_one_address_that_have_not_said_who_they_are_pay_together()
     connections.close(1, "closed")
     assert connections.payer_of(1) not in payers[:1]
     connections.check()
+
+
+def test_the_work_for_a_multicast_group_is_its_own_and_takes_nothing_from_the_share_of_strangers() -> None:
+    connections = Connections(1)
+    connections.open(LinkOpened(1, "multicast", "prices"))
+    opened(connections, 2)
+    assert connections.payer_of(1) == "multicast"
+    assert is_stranger(connections.payer_of(2))

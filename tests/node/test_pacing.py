@@ -53,6 +53,21 @@ def test_what_a_link_has_begun_comes_before_what_it_received_later_and_that_it_i
     assert pacing.may_close(gone, GLUTTON)
 
 
+def test_a_link_that_only_delivers_is_told_between_what_it_received_and_that_it_is_gone() -> None:
+    pacing = Pacing()
+    pacing.charge(GLUTTON, 1, at(1))
+    pacing.want(1, GLUTTON, is_behind=True)
+    later, gone = Received(1, b"later"), LinkClosed(1, "closed")
+    assert not pacing.may_tell(later, GLUTTON, at(1))
+    assert not pacing.may_close(gone, GLUTTON)
+    told: list[object] = []
+    for turn in range(2, 5):
+        for given in pacing.due(at(turn)):
+            told.append(pacing.next_of(given))
+            pacing.want(1, GLUTTON, is_behind=True)
+    assert told == [TurnGiven(1), later, gone]
+
+
 def test_a_link_that_awaits_answers_is_not_read_from_and_has_no_turn_until_it_wants_one() -> None:
     pacing = Pacing()
     pacing.pause(1)

@@ -18,7 +18,7 @@ from msgspec import structs
 from veredus.kernel.effects import Admit, Note
 from veredus.kernel.events import LinkOpened
 from veredus.protocols.zeps.orders import AskPrincipal, PrincipalKnown
-from veredus.streams.rights import NOBODY
+from veredus.streams.rights import MULTICAST, NOBODY
 
 from .admission import address_of
 
@@ -58,7 +58,7 @@ class Connections:
         (2) A link counts as one of at most one principal's, the last that it was known as, and while it is open.
     """
 
-    __slots__ = ("_counts", "_peers", "_principals", "_proved", "_strangers", "count_max", "opened_count")
+    __slots__ = ("_counts", "_payers", "_peers", "_principals", "_proved", "count_max", "opened_count")
 
     def __init__(self, count_max: int) -> None:
         """Nobody is there yet; one principal may have `count_max` links."""
@@ -67,7 +67,8 @@ class Connections:
         """How many links came up."""
         self._counts: dict[str, int] = {}
         self._peers: dict[int, str] = {}
-        self._strangers: dict[int, Stranger] = {}
+        self._payers: dict[int, Payer] = {}
+        """Who pays for a link that has no principal: its address or, where the node feeds a group, `MULTICAST`."""
         self._principals: dict[int, str] = {}
         self._proved: dict[int, str] = {}
         """Whom the transport has proved the peers of links to be."""
@@ -76,14 +77,15 @@ class Connections:
         """A link came up; what its transport has proved is kept until its peer greets."""
         self.opened_count += 1
         self._peers[event.link] = event.peer
-        self._strangers[event.link] = Stranger(address_of(event.peer))
+        is_group = event.door == MULTICAST
+        self._payers[event.link] = MULTICAST if is_group else Stranger(address_of(event.peer))
         if event.principal:
             self._proved[event.link] = event.principal
 
     def close(self, link: int, reason: str) -> Note | None:
         """A link is gone; what is noted of that, None for one that had no principal."""
         self._peers.pop(link, None)
-        self._strangers.pop(link, None)
+        self._payers.pop(link, None)
         self._proved.pop(link, None)
         principal = self._release(link)
         if principal is None:
@@ -109,7 +111,7 @@ class Connections:
 
     def payer_of(self, link: int) -> Payer:
         """Who pays for the work of a link."""
-        return self._principals.get(link) or self._strangers.get(link, _GONE)
+        return self._principals.get(link) or self._payers.get(link, _GONE)
 
     def known_without(self, event: AskPrincipal) -> PrincipalKnown | None:
         """The answer where the transport has proved the peer already, who has no token or key to be somebody else."""

@@ -320,7 +320,7 @@ class NodeEngine:
         self.pacing.charge(self.connections.payer_of(event.link), event.cost_ns, now)
 
     def _want_turn(self, event: TurnWanted, now: Now) -> None:
-        self.pacing.want(event.link, self.connections.payer_of(event.link))
+        self.pacing.want(event.link, self.connections.payer_of(event.link), is_behind=event.is_behind)
 
     def _give_turn(self, turn: TurnGiven, now: Now) -> None:
         event = self.pacing.next_of(turn)

@@ -101,9 +101,10 @@ class Pacing:
         self.drain(link, payer)
         return False
 
-    def want(self, link: int, payer: Payer) -> None:
-        """The link has not done all that it was told."""
-        self._working[link] = None
+    def want(self, link: int, payer: Payer, *, is_behind: bool = False) -> None:
+        """The link has not done all that it was told; what is left may go behind what is held, if that `is_behind`."""
+        if not (is_behind and link in self._held):
+            self._working[link] = None
         self._wait(link, payer)
 
     def pause(self, link: int) -> None:

@@ -89,9 +89,14 @@ class WorkDone:
 
 @dataclass(frozen=True, slots=True)
 class TurnWanted:
-    """The peer has asked for more than one turn's work: the rest waits for `TurnGiven`. It is the last that is said."""
+    """The peer has asked for more than one turn's work: the rest waits for `TurnGiven`. It is the last that is said.
+
+    The rest comes before what the peer says next; or behind that, where it is only to be delivered: then what comes may
+    take the link's turn, and the link says again what it wants.
+    """
 
     link: int
+    is_behind: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,10 +190,9 @@ class Place:
         self._queue.extend(effects)
 
     def _keep_left(self, link: int, effects: list[object]) -> None:
-        last = effects[-1] if effects else None
-        if isinstance(last, FramesLeft):
-            self.left[link] = list(last.frames)
-            effects.pop()
+        for said in [effect for effect in effects if isinstance(effect, FramesLeft)]:
+            self.left[link] = list(said.frames)
+            effects.remove(said)
 
     def _append(self, asked: j.AppendRequested) -> None:
         for entry in asked.entries:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from tests.interop.multicast_by_hand import Datagram, Message, opened
-from veredus.kernel.events import LinkOpened
+from veredus.kernel.events import LinkClosed, LinkOpened
 from veredus.protocols.links import DrainRequested, session_of
 from veredus.protocols.zeps.multicast import Multicaster
+from veredus.protocols.zeps.packing import ROW_NS
 from veredus.streams import exchange as x
 
 from .peer import Peer, filled
 from .place import SECOND_NS, Place
+from .turning import AT_ONCE_MAX, ROWS, Turning, offer_columns
 
 LINK = 50
 SIZE_MAX = 200
+Known = TypeVar("Known", bound=Place)
 
 
-def fed(place: Place, stream: str = "s") -> Place:
+def fed(place: Known, stream: str = "s") -> Known:
     place.links[LINK] = Multicaster(LINK, stream, SIZE_MAX, SECOND_NS)  # type: ignore[assignment]
     place.sent[LINK] = []
     place.tell(LinkOpened(LINK, "multicast", stream))
@@ -102,3 +107,41 @@ def test_a_feed_ends_with_the_node_and_closes_its_session_once() -> None:
     sent(place)
     place.wait(5 * SECOND_NS)
     assert sent(place) == []
+
+
+def test_very_many_publications_of_a_small_push_leave_in_turns_and_what_is_said_behind_them_leaves_behind() -> None:
+    place = fed(Turning())
+    offer_columns(place, 3)
+    place.tell(x.PushGap(session_of(LINK, 1), 3 * ROWS + 1, 3 * ROWS + 9, "trimmed"))
+    datagrams = sent(place)
+    assert 0 < datagrams[-1].next < ROWS
+    place.wait(SECOND_NS)
+    place.give_turns(LINK)
+    datagrams += sent(place)
+    assert [m.sequence for d in datagrams for m in d.messages] == list(range(1, 3 * ROWS + 1))
+    assert [d.next for d in datagrams] == sorted(d.next for d in datagrams)
+    assert datagrams[-1].next == 3 * ROWS + 9
+    assert place.sends_max <= AT_ONCE_MAX
+    assert place.work_ns >= 3 * ROWS * ROW_NS
+    granted = [said for said in place.down if isinstance(said, x.CreditGranted)]
+    assert {said.session for said in granted} == {session_of(LINK, 1)}
+
+
+def test_a_feed_that_ends_meanwhile_sends_nothing_more() -> None:
+    place = fed(Turning())
+    offer_columns(place, 1)
+    sent(place)
+    place.tell(LinkClosed(LINK))
+    place.give_turns(LINK)
+    assert sent(place) == []
+    assert [said.session for said in place.down if isinstance(said, x.SessionClosed)].count(session_of(LINK, 1)) == 1
+
+
+def test_a_feed_whose_stream_ends_meanwhile_sends_the_rest_and_begins_again() -> None:
+    place = fed(Turning())
+    offer_columns(place, 1)
+    place.tell(x.EndSubscription(session_of(LINK, 1), ROWS + 1))
+    place.give_turns(LINK)
+    assert [m.sequence for d in sent(place) for m in d.messages] == list(range(1, ROWS + 1))
+    place.wait(SECOND_NS)
+    assert [datagram.next for datagram in sent(place)] == [ROWS + 1]

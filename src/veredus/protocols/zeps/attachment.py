@@ -112,6 +112,12 @@ class NodeLink:
 
     def handle(self, event: object, now: Now) -> Sequence[object]:
         """Take one fact about the link, or one order of the streams floor for a session of it."""
+        effects = self._take_event(event, now)
+        if isinstance(self.dialect, Version1) and self.dialect.wants_turn:
+            return [*effects, TurnWanted(self.link, is_behind=not self._has_unread)]
+        return effects
+
+    def _take_event(self, event: object, now: Now) -> Sequence[object]:
         if type(event) is FramesReceived:
             return self._take_frames(event.frames, now)
         if self._is_framed and type(event) is Received:
@@ -151,19 +157,24 @@ class NodeLink:
         assert isinstance(self.dialect, Version1)
         if isinstance(event, Received):
             self._unread.add(event.data)
-        if not self._unread and not self.dialect.has_more:
-            return ()
+        effects = [] if isinstance(event, Received) else [*self.dialect.handle(event, now)]
+        if not self._has_unread:
+            return effects
         piece: Octets = b"" if self.dialect.has_more else self._unread.take()
-        effects = [*self.dialect.handle(Received(self.link, piece), now)]
+        effects += self.dialect.handle(Received(self.link, piece), now)
         compiling_ns = sum(
             compiling_cost_of(asked.filter) for asked in effects if isinstance(asked, SubscribeRequested)
         )
         effects.append(WorkDone(self.link, OCTET_NS * len(piece) + compiling_ns))
         if self.dialect.phase is Phase.CLOSED:
             self._unread.forget()
-        if self._unread or self.dialect.has_more:
+        if self._has_unread:
             effects.append(TurnWanted(self.link))
         return effects
+
+    @property
+    def _has_unread(self) -> bool:
+        return bool(self._unread) or (isinstance(self.dialect, Version1) and self.dialect.has_more)
 
     def _take_frames(self, said: Sequence[Octets], now: Now) -> Sequence[object]:
         """Frames as if they had come one by one, but that PUBLISH commands which follow one another make one batch.

@@ -13,7 +13,8 @@ Invariants
         much over all links it is let go: its leg ends, and the next one, which begins with credit, brings it again.
     (3) The probe and the leg are each closed by exactly one `SessionClosed`, unless the streams floor has ended them.
     (4) What a client gives credit for is taken in turns of its principal: the streams floor pushes a window, and the
-        next one when there is time for it, so that the link can say before that it is congested.
+        next one when there is time for it, so that the link can say before that it is congested. A window may hold far
+        more when it is decompressed: of that a turn brings about a quantum, too, and its principal pays for it.
     (5) No DELIVER is said while a SUBSCRIBE-OK is owed, or while the link is congested.
     (6) Between two SUBSCRIBE-OKs sequences only grow. What waits here for credit is of the present leg: the next one
         begins when it is delivered.
@@ -29,20 +30,19 @@ from veredus.kernel.effects import Send
 from veredus.kernel.errors import Refused
 from veredus.kernel.words import are, spanned
 from veredus.matching import Filter
+from veredus.protocols.links import WorkDone
 from veredus.streams import exchange as x
 
 from .answers import Answers
 from .asking import Asked
 from .interests import Interests
 from .orders import SessionCongested, SessionDrained
-from .packing import Unpacker, buffers_of
+from .packing import OCTET_NS, Unpacker, buffers_of
 from .undelivered import Undelivered
 
 WINDOW_SIZE = 256 << 10
 """Credit that the streams floor is given at a time, in bytes, whatever the client has given."""
 CREDIT_MAX = 1 << 62
-OCTET_NS = 10
-"""What it costs to make single commands of a byte that was pushed, and to write them: measured, roughly."""
 
 
 class Delivering:
@@ -51,7 +51,7 @@ class Delivering:
     __slots__ = (
         "_answers", "_asked", "_credit", "_effects", "_floor_credit", "_incarnation", "_interests",
         "_is_congested", "_is_ending", "_is_framed", "_is_leg_due", "_leg", "_link", "_next_session", "_probe",
-        "_stream", "_undelivered", "_unpacker", "principal",
+        "_stream", "_undelivered", "_unpacker", "is_turn_due", "principal",
     )  # fmt: skip
 
     def __init__(
@@ -88,6 +88,8 @@ class Delivering:
         self._undelivered = undelivered
         self._is_congested = False
         self._is_ending = False
+        self.is_turn_due = False
+        """Whether what waits here goes on in the link's next turn, and not before."""
 
     # ── subscribe ────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -187,7 +189,7 @@ class Delivering:
     def end(self) -> None:
         """Deliver nothing more; what was asked for is still found out about, since answers are owed."""
         self._is_ending = True
-        self._is_leg_due = False
+        self._is_leg_due = self.is_turn_due = False
         self._end_leg()
         self._unpacker = Unpacker()
         self._undelivered.count(self)
@@ -249,9 +251,13 @@ class Delivering:
         self.deliver()
 
     def deliver(self) -> None:
-        """Deliver what credit allows, and let the streams floor push more when nothing is left here."""
-        if not self._is_congested and not self._answers.withholds_deliveries:
+        """Deliver what credit allows and a turn has room for; when nothing is left, the streams floor may push more."""
+        if not (self._is_congested or self.is_turn_due or self._answers.withholds_deliveries):
             commands, self._credit = self._unpacker.take(self._credit)
+            self.is_turn_due = self._credit > 0 and not self._unpacker.is_empty
+            cost_ns = self._unpacker.take_cost()
+            if cost_ns:
+                self._effects.append(WorkDone(self._link, cost_ns))
             if self._is_framed:
                 self._effects += [Send(self._link, buffers_of((command,))) for command in commands]
             elif commands:
@@ -262,6 +268,11 @@ class Delivering:
             self._effects.append(x.CreditGranted(self._leg, wanted - self._floor_credit))
             self._floor_credit = wanted
         self._undelivered.count(self)
+
+    def take_turn(self) -> None:
+        """It is the link's turn."""
+        self.is_turn_due = False
+        self.deliver()
 
     @property
     def waiting_size(self) -> int:
@@ -298,4 +309,5 @@ class Delivering:
         self._interests.check()
         assert not (self._is_ending and (self._leg or self._is_leg_due))
         assert not (self._leg and self._is_leg_due)
+        assert not (self._is_ending and self.is_turn_due)
         assert self._asked or not self._probe

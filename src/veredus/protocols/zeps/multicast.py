@@ -13,12 +13,14 @@ it has missed, also a publication that is larger than a datagram, and gets that 
 Invariants
     (1) `next` never falls while the stream's incarnation and term stay the same.
     (2) What lies below `next` is durable, and was either sent or is to be had from the journal.
-    (3) Credit comes back to the streams floor as soon as a push was sent: nothing waits here.
+    (3) Credit comes back to the streams floor as soon as a push was sent. What waits for that, until the link has had
+        its turns, is at most what `WINDOW_SIZE` of credit let the streams floor push, and its orders keep their order.
 Source: seed 004, "Multicast Output"; docs/reference/wire/zeps-1-multicast.md.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar, TypeAlias
 
@@ -26,12 +28,22 @@ from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
 from veredus.kernel.events import DeadlineReached, LinkClosed, LinkOpened
 from veredus.kernel.symbol import Symbol
-from veredus.protocols.links import NOTHING, SESSION_BITS, DrainRequested, Unfinished, session_of
+from veredus.kernel.turns import QUANTUM_NS
+from veredus.protocols.links import (
+    NOTHING,
+    SESSION_BITS,
+    DrainRequested,
+    TurnGiven,
+    TurnWanted,
+    Unfinished,
+    WorkDone,
+    session_of,
+)
 from veredus.streams import exchange as x
 from veredus.streams.rights import MULTICAST
 
 from .datagrams import encode_datagram, head_size_of, sequence_of
-from .packing import Command, Unpacker
+from .packing import OCTET_NS, Command, Unpacker
 
 WINDOW_SIZE = 1 << 20
 _EVERYTHING = 1 << 62
@@ -47,13 +59,16 @@ class Phase(Symbol):
     CLOSED = "closed"
 
 
+_Order: TypeAlias = x.Push | x.PushProgress | x.PushGap | x.Refuse | x.EndSubscription
+
+
 class Multicaster:
     """Owns one stream's feed to a group; see the module for the picture. One `Send` is one datagram."""
 
     is_timed_by_answers: ClassVar[bool] = True
     __slots__ = (
-        "_announce_interval_ns", "_channel", "_due_ns", "_effects", "_incarnation", "_name", "_next", "_session",
-        "_size_max", "_stream", "_term", "_unpacker", "link", "phase",
+        "_announce_interval_ns", "_channel", "_due_ns", "_effects", "_incarnation", "_is_turn_wanted", "_name", "_next",
+        "_orders", "_pushing", "_session", "_size_max", "_stream", "_term", "_unpacker", "link", "phase",
     )  # fmt: skip
 
     def __init__(self, link: int, stream: str, datagram_size_max: int, announce_interval_ns: int) -> None:
@@ -70,7 +85,12 @@ class Multicaster:
         self._incarnation = bytes(16)
         self._term = 0
         self._next = 0
+        self._orders: deque[_Order] = deque()
+        """What the streams floor has said and waits for a turn."""
+        self._pushing: x.Push | None = None
+        """Of what the unpacker has the rest."""
         self._unpacker = Unpacker()
+        self._is_turn_wanted = False
         self._effects: list[object] = []
 
     def handle(self, event: object, now: Now) -> Sequence[object]:
@@ -103,7 +123,9 @@ class Multicaster:
         self._channel = self._channel % ((1 << SESSION_BITS) - 1) + 1
         self._session = session_of(self.link, self._channel)
         start = x.Start(x.StartKind.HEAD)
-        request = x.SubscribeRequested(self._session, MULTICAST, self._stream, start=start, credit=WINDOW_SIZE)
+        request = x.SubscribeRequested(
+            self._session, MULTICAST, self._stream, start=start, credit=WINDOW_SIZE, octet_ns=OCTET_NS
+        )
         self._effects.append(request)
 
     def _begin(self, said: x.GrantSubscription, now: Now) -> None:
@@ -115,17 +137,48 @@ class Multicaster:
         self._send([], self._next)
         self._due_ns = now.monotonic_ns + self._announce_interval_ns
 
+    def _obey(self, order: _Order, now: Now) -> None:
+        self._orders.append(order)
+        if not self._is_turn_wanted:
+            self._work(now)
+
+    def _go_on(self, event: TurnGiven, now: Now) -> None:
+        self._is_turn_wanted = False
+        self._work(now)
+
+    def _work(self, now: Now) -> None:
+        """Obey the orders that wait, as far as one turn goes."""
+        spent_ns = 0
+        while self._orders and spent_ns < QUANTUM_NS:
+            order = self._orders.popleft()
+            _ORDERS[type(order)](self, order, now)
+            cost_ns = self._unpacker.take_cost()
+            if cost_ns:
+                self._effects.append(WorkDone(self.link, cost_ns))
+                spent_ns += cost_ns
+        if self._orders:
+            self._is_turn_wanted = True
+            self._effects.append(TurnWanted(self.link, is_behind=True))
+
     def _push(self, said: x.Push, now: Now) -> None:
-        self._unpacker.add(said.buffers, ())
-        while not self._unpacker.is_empty:
-            commands, _ = self._unpacker.take(_EVERYTHING)
-            for run in self._runs_of(commands):
-                self._send(run, sequence_of(run[-1]) + 1)
+        if self._pushing is not said:
+            self._pushing = said
+            self._unpacker.add(said.buffers, ())
+        commands, _ = self._unpacker.take(_EVERYTHING)
+        for run in self._runs_of(commands):
+            self._send(run, sequence_of(run[-1]) + 1)
+        if self._unpacker.is_empty:
+            self._pushing = None
+            self._end_push(said)
+        else:
+            self._orders.appendleft(said)
+        self._due_ns = now.monotonic_ns + self._announce_interval_ns
+
+    def _end_push(self, said: x.Push) -> None:
         self._effects.append(x.CreditGranted(self._session, said.size + x.PUSH_OVERHEAD))
         if self._next <= said.last_sequence:
             # What came last is too large for a datagram: who waits for it is told that it is there.
             self._send([], said.last_sequence + 1)
-        self._due_ns = now.monotonic_ns + self._announce_interval_ns
 
     def _runs_of(self, commands: list[Command]) -> Iterator[list[bytes]]:
         """The commands by datagrams, without those that none can hold."""
@@ -182,6 +235,8 @@ class Multicaster:
         self._session = 0
         self.phase = Phase.CLOSED
         self._due_ns = None
+        self._orders.clear()
+        self._unpacker = Unpacker()
 
 
 _Handler: TypeAlias = Callable[[Multicaster, Any, Now], None]
@@ -191,15 +246,20 @@ _REFUSED: dict[type, _Handler] = {
     x.Refuse: Multicaster._rest,
     x.EndSubscription: Multicaster._rest,
 }
+_ORDERS: dict[type, _Handler] = {
+    **_REFUSED,
+    x.Push: Multicaster._push,
+    x.PushProgress: Multicaster._pass_progress,
+    x.PushGap: Multicaster._pass_gap,
+}
+"""What is obeyed where the stream is fed, in the order in which it is said."""
 _HANDLERS: dict[Phase, dict[type, _Handler]] = {
     Phase.WAITING: {**_END, LinkOpened: Multicaster._ask},
     Phase.ASKING: {**_END, **_REFUSED, x.GrantSubscription: Multicaster._begin},
     Phase.FEEDING: {
         **_END,
-        **_REFUSED,
-        x.Push: Multicaster._push,
-        x.PushProgress: Multicaster._pass_progress,
-        x.PushGap: Multicaster._pass_gap,
+        **dict.fromkeys(_ORDERS, Multicaster._obey),
+        TurnGiven: Multicaster._go_on,
         DeadlineReached: Multicaster._watch,
     },
     Phase.RESTING: {**_END, DeadlineReached: Multicaster._retry},

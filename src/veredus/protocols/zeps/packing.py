@@ -19,15 +19,22 @@ from veredus.delivery.record import ENVELOPE_SIZE, read_envelope
 from veredus.delivery.rows import Messages, encode_rows
 from veredus.kernel.errors import InvariantBroken
 from veredus.kernel.octets import Octets
+from veredus.kernel.turns import QUANTUM_NS
 
 from .frames import Publish, deliver_sequence, encode_deliver, encode_deliver_head
 from .interests import Covered
+from .prices import RAW_OCTET_NS
 
 ROW_OVERHEAD_SIZE = 16
 """What a publication takes in a payload beside its key and its body, at most, in bytes."""
 PAYLOAD_OVERHEAD_SIZE = 256
 ROW_HELD_SIZE = 300
 """What holds a row that was decoded takes beside its octets, in bytes, as measured (CPython 3.11)."""
+ROW_NS = 3_000
+"""What it costs to make a command of a row, or to leave it out, beside its octets; measured, roughly."""
+OCTET_NS = 10
+"""What it costs to make single commands of a byte that was pushed, and to write them: measured, roughly."""
+_CHARGED_MIN_NS = 100_000
 _DECODE_COUNT = 512
 SHARED_SIZE_MIN = 64 << 10
 """A body of this size is not copied for each client, if it is a good part of its payload: that is held for it."""
@@ -35,6 +42,8 @@ _PART = 4
 
 Command: TypeAlias = bytes | tuple[bytes, Octets]
 """A DELIVER, or its head and a large body where that lies."""
+_END: Command = b""
+"""It is no DELIVER."""
 
 
 def buffers_of(commands: Sequence[Command]) -> list[Octets]:
@@ -88,15 +97,16 @@ def _batch_of(
 class Unpacker:
     """Owns the records that were pushed and whose publications are not delivered yet; gives them one by one."""
 
-    __slots__ = ("_next_sequence", "_open_size", "_records", "_records_size", "_rows")
+    __slots__ = ("_cost_ns", "_next_sequence", "_open_size", "_records", "_records_size", "_rows")
 
     def __init__(self) -> None:
         self._records: deque[tuple[memoryview, Covered]] = deque()
         self._records_size = 0
-        self._rows: Iterator[Command] | None = None
+        self._rows: Iterator[Command | None] | None = None
         self._open_size = 0
         """What the record takes whose rows are being delivered, with what was decoded of it."""
         self._next_sequence = 0
+        self._cost_ns = 0
 
     @property
     def is_empty(self) -> bool:
@@ -122,29 +132,46 @@ class Unpacker:
         self._records_size += len(data)
 
     def take(self, credit: int) -> tuple[list[Command], int]:
-        """DELIVER commands while credit is positive, the last of which may overdraw it; and the credit that is left."""
+        """DELIVER commands while credit is positive, the last of which may overdraw it; and the credit that is left.
+
+        At most about a quantum of work is done for it: what is left is for another turn.
+        """
         commands: list[Command] = []
-        while credit > 0:
+        end_ns = self._cost_ns + QUANTUM_NS
+        while credit > 0 and self._cost_ns < end_ns:
             if self._rows is None:
                 if not self._records:
                     break
                 self._open()
             assert self._rows is not None
-            command = next(self._rows, None)
-            if command is None:
+            command = next(self._rows, _END)
+            if command is _END:
                 self._rows, self._open_size = None, 0
                 continue
-            commands.append(command)
-            credit -= len(command) if isinstance(command, bytes) else sum(map(len, command))
+            self._cost_ns += ROW_NS
+            if command is not None:
+                commands.append(command)
+                size = len(command) if isinstance(command, bytes) else sum(map(len, command))
+                self._cost_ns += OCTET_NS * size
+                credit -= size
         if self._rows is not None and commands:
             last = commands[-1]
             self._next_sequence = deliver_sequence(last if isinstance(last, bytes) else last[0]) + 1
         return commands, credit
 
+    def take_cost(self) -> int:
+        """What was unpacked has cost, in nanoseconds, once; 0 while it is too little to be charged by itself."""
+        if self._cost_ns < _CHARGED_MIN_NS:
+            return 0
+        cost_ns, self._cost_ns = self._cost_ns, 0
+        return cost_ns
+
     def _open(self) -> None:
         record, covered = self._records.popleft()
         self._records_size -= len(record)
         self._open_size = len(record) + _decoded_size(record)
+        batch, header, self._next_sequence = _batch_in(record)
+        self._cost_ns += RAW_OCTET_NS * _payload_size(batch, header)
         self._rows = _commands_of(record, covered)
 
     def recall(self) -> int:
@@ -182,7 +209,8 @@ def _decoded_size(record: memoryview) -> int:
     return _payload_size(batch, header) + ROW_HELD_SIZE * count
 
 
-def _commands_of(record: memoryview, covered: Covered) -> Iterator[Command]:
+def _commands_of(record: memoryview, covered: Covered) -> Iterator[Command | None]:
+    """A command for each row, or None for one that was delivered before."""
     batch, header, first = _batch_in(record)
     shared_size_min = max(SHARED_SIZE_MIN, _payload_size(batch, header) // _PART)
     for start, rows in _runs_of(batch, header):
@@ -191,8 +219,8 @@ def _commands_of(record: memoryview, covered: Covered) -> Iterator[Command]:
         for place, key, body in zip(places, rows.keys, bodies, strict=True):
             sequence = first + place
             if covered and any(interest.covers(sequence, key) for interest in covered):
-                continue
-            if len(body) < shared_size_min:
+                yield None
+            elif len(body) < shared_size_min:
                 yield encode_deliver(sequence, key, body)
             else:
                 yield encode_deliver_head(sequence, key, len(body)), body

@@ -38,6 +38,7 @@ from veredus.protocols.links import (
     FrameRefused,
     ReadingPaused,
     ReadingResumed,
+    TurnGiven,
     WorkDone,
     session_of,
 )
@@ -116,6 +117,11 @@ class Version1:
     def has_more(self) -> bool:
         """Whether commands wait that are to be obeyed in another turn."""
         return self.phase is Phase.OPEN and self.parser.has_more
+
+    @property
+    def wants_turn(self) -> bool:
+        """Whether something is to be delivered in another turn."""
+        return self._delivering.is_turn_due
 
     @property
     def is_answered(self) -> bool:
@@ -416,6 +422,7 @@ _HANDLERS: dict[Phase, dict[type, _Handler]] = {
         **_LINK,
         **_SOURCE,
         frames.Publish: Version1._receive_run,
+        TurnGiven: lambda link, _, __: link._delivering.take_turn(),
         x.GrantSubscription: Version1._grant_subscription,
         x.Push: lambda link, said, _: link._delivering.push(said),
         x.PushProgress: lambda link, said, _: link._delivering.push_progress(said),

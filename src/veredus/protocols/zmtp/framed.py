@@ -119,7 +119,8 @@ class FramedLink:
     """The only dialect whose commands are frames."""
     __slots__ = (
         "_cost_ns", "_dialect", "_effects", "_failing", "_failing_until_ns", "_has_claimed", "_identities", "_identity",
-        "_is_asking", "_is_awaiting", "_is_closing", "_is_over", "_left", "_opened", "_principal", "_wire", "link",
+        "_is_asking", "_is_awaiting", "_is_closing", "_is_delivering", "_is_over", "_left", "_opened", "_principal",
+        "_wire", "link",
     )  # fmt: skip
 
     def __init__(self, link: int, wire: ZmtpLink, dialect: Dialect, identities: Identities) -> None:
@@ -139,6 +140,8 @@ class FramedLink:
         self._is_asking = False
         self._is_awaiting = False
         """Whether the node was told that what comes waits for an answer."""
+        self._is_delivering = False
+        """Whether the dialect has more to deliver in another turn."""
         self._failing = ""
         """Why the link is closed once the dialect has had its last word."""
         self._failing_until_ns = 0
@@ -167,11 +170,12 @@ class FramedLink:
         """Say what was done, and when what waits is to be gone on with."""
         if self._cost_ns:
             self._effects.append(WorkDone(self.link, self._cost_ns))
+        has_more = self._is_delivering or self._cost_ns >= QUANTUM_NS
         was_awaiting, self._is_awaiting = self._is_awaiting, self._dialect.is_awaiting and not self._is_closing
         if self._is_awaiting and not was_awaiting:
             self._effects.append(AnswersAwaited(self.link))
-        elif not self._is_awaiting and (was_awaiting or (self._cost_ns >= QUANTUM_NS and not self._is_closing)):
-            self._effects.append(TurnWanted(self.link))
+        elif not self._is_awaiting and (was_awaiting or (has_more and not self._is_closing)):
+            self._effects.append(TurnWanted(self.link, is_behind=not was_awaiting and not self.unread_size))
         self._cost_ns = 0
 
     def deadline(self) -> int | None:
@@ -202,6 +206,7 @@ class FramedLink:
                 self._read(now)
             case TurnGiven():
                 self._read(now)
+                self._tell(event, now)
             case DeadlineReached():
                 self._wire.wake(now)
                 self._tell(event, now)
@@ -320,6 +325,7 @@ class FramedLink:
     def _tell(self, event: object, now: Now) -> None:
         if self._opened is not None:
             return
+        self._is_delivering = False
         for effect in self._dialect.handle(event, now):
             if isinstance(effect, Send) and effect.link == self.link:
                 if not self._is_closing:
@@ -330,6 +336,8 @@ class FramedLink:
                 self._cost_ns += effect.cost_ns
             elif isinstance(effect, FramesLeft):
                 self._left = effect.frames
+            elif isinstance(effect, TurnWanted):
+                self._is_delivering = True
             else:
                 self._flush()
                 self._effects.append(effect)
