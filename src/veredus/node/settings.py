@@ -48,9 +48,11 @@ _UNPROVEN_PER_ADDRESS = (
 _FRAME = "The largest frame that is read. If a peer announces a larger one, the node closes the connection"
 _SEND = (
     "Bytes that wait to be written, over all connections; those that wait for several and are in memory once count"
-    " once. The node looks twice a second. Above half of this size, a connection with 64 KiB waiting gets no more."
-    " Above this size, the node closes the connections that have read nothing for the longest time, but none that has"
-    " read something in the last second, unless twice this size waits. The log names them (`peer-abandoned`)"
+    " once. The node looks twice a second, and whenever an eighth of this size was written that waits. Above half of"
+    " this size, a connection with 64 KiB waiting gets no more. Above this size, the node closes the connections that"
+    " have read nothing for the longest time, but none that has read something in the last second, unless twice this"
+    " size waits. The log names them (`peer-abandoned`). As many bytes again may wait for the credit of clients of"
+    " ZEPS 1; above that, the node reads again what a client has waited for the longest, when its credit comes"
 )
 _RECEIVE = (
     "Memory for incomplete frames, over all connections; one principal may use at most half. If there is no room for a"
