@@ -6,6 +6,7 @@ from tests.node.test_awaited_requests import COUNT, CREATIONS
 from tests.node.test_costly_frames import BOMBER, ITS_OTHER, PING, VICTIM
 from tests.node.test_large_answers import SlowNode
 from veredus.kernel.effects import PauseReading, ResumeReading
+from veredus.kernel.engine import Now
 from veredus.kernel.events import LinkOpened, Received
 from veredus.node.connections import Connections
 from veredus.node.disk_share import DiskShare
@@ -91,6 +92,18 @@ def test_whoever_has_proved_nothing_has_one_share_and_who_has_not_greeted_is_hea
     rig.share.regulate(1001, {"anonymous": 500, "": 301, "somebody": 200})
     rig._follow()
     assert rig.read == {3, 4}
+
+
+def test_what_came_by_a_link_of_many_while_somebody_waited_is_told_when_nobody_does() -> None:
+    rig = Rig(_1="greedy", _2="")
+    rig.share.share(2)
+    assert rig.put(greedy=1001) == set()
+    asked = Received(2, b"asked")
+    assert not rig.pacing.may_tell(asked, "anybody", Now(1, 1))
+    rig.put(greedy=1)
+    assert [rig.pacing.next_of(turn) for turn in rig.pacing.due(Now(2, 2))] == [asked]
+    rig.pacing.end_turn(2, "anybody")
+    assert rig.put() == {1, 2}
 
 
 def test_what_the_node_itself_appends_is_nobody_s_fault() -> None:

@@ -4,8 +4,7 @@
                                                                                       and get no turns
             ◄── it has half of that, or of all half as much as is allowed is on its way ──┘
 
-Whoever has proved nothing has one share together. A link that carries the questions of many is not read from while
-anybody waits.
+Whoever has proved nothing has one share together. A link that carries the questions of many waits while anybody does.
 
 Invariants
     (1) Those who do not wait have at most `size_max` bytes on their way to the disk together, but for what the node
@@ -21,7 +20,7 @@ from collections.abc import Iterable, Mapping
 from veredus.streams.rights import ANONYMOUS, NOBODY, UNPROVEN
 
 from .connections import Connections
-from .pacing import BEHIND, Pacing
+from .pacing import Pacing
 
 
 class DiskShare:
@@ -78,7 +77,10 @@ class DiskShare:
     def _pace_shared(self, link: int) -> None:
         if self._shared[link] != bool(self._waiting):
             self._shared[link] = bool(self._waiting)
-            (self._pacing.hold_back if self._waiting else self._pacing.let_go)(link, BEHIND)
+            if self._waiting:
+                self._pacing.stop(link)
+            else:
+                self._pacing.go_on(link, self._connections.payer_of(link))
 
     def _hold(self, principal: str, links: Iterable[int]) -> None:
         waiting = self._waiting.setdefault(principal, set())
