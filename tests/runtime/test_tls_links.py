@@ -23,14 +23,13 @@ from veredus.runtime.checks import Checks
 from veredus.runtime.security import client_context, server_context
 from veredus.runtime.tls_links import (
     HELLO_SIZE_MAX,
-    READ_SIZE_MAX,
-    READ_SIZE_MIN,
     SEALED_SIZE_MAX,
     Phase,
-    Shared,
     TlsTransport,
     shake_hands,
 )
+from veredus.runtime.tls_records import Records
+from veredus.runtime.tls_turns import GO_COUNT, READ_SIZE_MAX, TURN_COUNT, Shared
 
 AUTHORITY, NODE, NODE_KEY = (str(CERTIFICATES / name) for name in ("authority.pem", "node.pem", "node.key"))
 HIGH, LOW = 1 << 20, 1 << 18
@@ -268,7 +267,7 @@ def test_a_handshake_has_its_time(run: Run) -> None:
     run(go())
 
 
-def test_who_sends_records_that_bring_little_is_read_from_in_turns_of_a_line(run: Run) -> None:
+def test_of_records_that_bring_little_few_are_opened_at_a_time(run: Run) -> None:
     count, size = 20_000, 1 << 20
 
     async def go() -> None:
@@ -276,8 +275,7 @@ def test_who_sends_records_that_bring_little_is_read_from_in_turns_of_a_line(run
         with client:
             await asyncio.to_thread(lambda: [client.send(b"x") for _ in range(count)])
             await until(lambda: len(link.heard) == count)
-            # A record of one byte has 23.
-            assert max(link.pieces[100:]) <= READ_SIZE_MIN // 23 + 1
+            assert max(link.pieces) <= GO_COUNT
             # What brings much is read as before.
             await asyncio.to_thread(client.sendall, bytes(size))
             await until(lambda: len(link.heard) == count + size)
@@ -325,40 +323,99 @@ def test_what_came_before_our_goodbye_and_was_not_opened_is_not_answered_either(
     run(go())
 
 
+class LoopTurns:
+    """Counts the turns of a loop."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._count()
+
+    def _count(self) -> None:
+        self.count += 1
+        asyncio.get_running_loop().call_soon(self._count)
+
+
+async def many(held: ExitStack, count: int) -> tuple[list[Link], list[socket.socket], list[by_hand.Half]]:
+    """Links that share their turns, and their peers, whose systems take much at once."""
+    links, common = [Link() for _ in range(count)], shared()
+    peers, said = zip(*[await connected_by_hand(link, common) for link in links], strict=True)
+    for link, peer in zip(links, peers, strict=True):
+        held.enter_context(peer)
+        for end in (peer, link.transport.get_extra_info("socket")):
+            end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
+    return links, list(peers), list(said)
+
+
+def test_many_that_change_their_keys_at_once_hold_up_nobody_for_longer_than_a_round(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    count, update_count, opened_at = 40, 1_000, list[int]()
+    take = Records.take
+    turns: LoopTurns
+
+    def taken(records: Records, data: memoryview, count_max: int) -> tuple[int, int]:
+        size, count = take(records, data, count_max)
+        opened_at.extend([turns.count] * count)
+        return size, count
+
+    async def go() -> None:
+        nonlocal turns
+        turns = LoopTurns()
+        with ExitStack() as held:
+            links, peers, said = await many(held, count + 1)
+            # What brings much is read much at a time.
+            for peer, sealer in zip(peers, said, strict=True):
+                peer.sendall(sealer.seal(by_hand.SEALED, bytes(1_000)))
+            await until(lambda: all(len(link.heard) == 1_000 for link in links))
+            *others, neighbour = peers
+            floods = [updates(sealer, update_count) for sealer in said[:-1]]
+            # All of it is there before the loop reads the first.
+            for peer, flood in zip(others, floods, strict=True):
+                peer.sendall(flood)
+            neighbour.sendall(said[-1].seal(by_hand.SEALED, b"here"))
+            opened_at.clear()
+            came_at = turns.count
+            while len(links[-1].heard) == 1_000:
+                await asyncio.sleep(0)
+            # In the turn in which all come, the first have a go, and wait before the others for the next.
+            assert turns.count - came_at <= 3 + -(-count * GO_COUNT // TURN_COUNT)
+            await until(lambda: len(opened_at) == count * update_count + 1)
+
+    monkeypatch.setattr(Records, "take", taken)
+    run(go())
+    assert max(map(opened_at.count, set(opened_at))) <= TURN_COUNT + GO_COUNT
+
+
 def test_those_that_say_much_behind_our_goodbye_are_read_from_in_turns_of_a_line(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    count, turn, turns_of_reads = 4, 0, []
+    count, size, read_at = 40, 1 << 20, list[int]()
     update = TlsTransport.buffer_updated
+    turns: LoopTurns
 
     def updated(transport: TlsTransport, nbytes: int) -> None:
         if transport._phase is Phase.LEAVING:
-            turns_of_reads.append(turn)
+            read_at.append(turns.count)
         update(transport, nbytes)
 
-    def count_turn() -> None:
-        nonlocal turn
-        turn += 1
-        asyncio.get_running_loop().call_soon(count_turn)
-
     async def go() -> None:
-        links, common = [Link() for _ in range(count)], shared()
+        nonlocal turns
+        turns = LoopTurns()
         with ExitStack() as held:
-            peers = [held.enter_context((await connected_by_hand(link, common))[0]) for link in links]
+            links, peers, _ = await many(held, count)
             for link, peer in zip(links, peers, strict=True):
-                peer.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1 << 20)
                 link.transport.close()
                 await asyncio.to_thread(raw, peer)
-            count_turn()
-            await asyncio.gather(*(asyncio.to_thread(peer.sendall, bytes(4 << 20)) for peer in peers))
+            await asyncio.gather(*(asyncio.to_thread(peer.sendall, bytes(size)) for peer in peers))
         for link in links:
             await link.lost
 
     monkeypatch.setattr(TlsTransport, "buffer_updated", updated)
     run(go())
-    # What may come in vain before that comes of all of them at once.
-    assert len(turns_of_reads) >= count * (4 << 20) // READ_SIZE_MAX
-    assert len(turns_of_reads) <= len(set(turns_of_reads)) + 20 * count
+    assert len(read_at) >= count * size // READ_SIZE_MAX
+    # The first of each comes of all of them at once.
+    assert max(map(read_at.count, set(read_at))) <= TURN_COUNT // GO_COUNT + count
+    assert len(read_at) <= len(set(read_at)) * TURN_COUNT // GO_COUNT + count
 
 
 @pytest.mark.parametrize("how", ["gone", "late"])

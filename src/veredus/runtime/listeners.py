@@ -33,7 +33,8 @@ from .checks import Checks
 from .endings import Ending, ending_of
 from .hearing import once_read
 from .logs import Logger
-from .tls_links import Shared, shake_hands
+from .tls_links import shake_hands
+from .tls_turns import Shared
 from .users import name_of_user
 
 BEGIN_COUNT_MAX = 16

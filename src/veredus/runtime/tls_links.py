@@ -5,8 +5,8 @@
 
 What is sealed is a copy, of whatever many links share, and nobody would know how much of it waits: so no more of it is
 made than the socket takes. What was read of a link that is not read from waits in this process, too: so it is little.
-A record costs a peer nothing to repeat, and may bring nothing at all: new keys, or one byte. Who sends many that bring
-little is read from in turns of a line, little at a time, one peer in each turn of the loop.
+A record costs a peer nothing to repeat, and may bring nothing at all: new keys, or one byte. So records are counted: in
+a turn of the loop only so many are opened, for all connections, and few of one before the next has its go.
 A step of the handshake may cost a private key's operation, whoever asks for it: a thread does it, once it is the turn
 of the peer's address, and nothing more is read of the peer meanwhile. Who has gone by then has cost none.
 Who was told goodbye is heard no more: what still comes brings nothing, and is thrown away as it is, in the same line,
@@ -29,25 +29,20 @@ from typing import Any, Final, cast
 from veredus.kernel.octets import Octets
 from veredus.kernel.symbol import Symbol
 
-from .checks import Checks, Crowded, Unwanted
+from .checks import Crowded, Unwanted
 from .endings import Ending, ending_of
+from .tls_records import HEAD_SIZE, Records
+from .tls_turns import GO_COUNT, READ_SIZE_MAX, READ_SIZE_MIN, Shared
 
-READ_SIZE_MAX: Final = 32 << 10
 SEALED_SIZE_MAX: Final = 64 << 10
-READ_SIZE_MIN: Final = 2 << 10
-"""What is read at a time until something was opened, and while what comes brings little."""
 HELLO_SIZE_MAX: Final = 16 << 10
 """The TLS library takes memory for as large a first message as its peer says that it will be; 2 KiB are usual."""
-_RECORD_HEAD_SIZE, _HELLO_HEAD_SIZE = 5, 9
+_HELLO_HEAD_SIZE = HEAD_SIZE + 4
 """A record's head, and a message's: its kind, and its size in three octets."""
 _HANDSHAKE: Final = 0x16
 """How a record begins that is of a handshake."""
 _NO_TLS: Final = b"\x15\x03\x03\x00\x02\x02\x46"
 """The fatal alert protocol_version (RFC 8446, section 6.2): whoever began with something else can tell what he met."""
-_YIELD_MIN: Final = 8
-_VAIN_SIZE_MAX: Final = 20 << 10
-"""What comes brings little where not even one byte of `_YIELD_MIN` is opened. A record may come in many pieces, and
-brings nothing before its last one: so much may come in vain."""
 _RECORD_SIZE_MAX: Final = 16 << 10
 
 
@@ -59,30 +54,6 @@ class Phase(Symbol):
     FLUSHING = "flushing"
     LEAVING = "leaving"
     OVER = "over"
-
-
-class Shared:
-    """Owns what all connections of one listener share: memory to read into, and the line of those that bring little."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, steps: Checks) -> None:
-        """Used on `loop` only; nobody waits. `steps` does the steps of handshakes."""
-        self.steps = steps
-        self.memory = memoryview(bytearray(READ_SIZE_MAX))
-        self._loop = loop
-        self._line: dict[TlsTransport, None] = {}
-
-    def wait(self, transport: TlsTransport) -> None:
-        """Have a connection wait in the line: in each turn of the loop, the first one may read."""
-        if not self._line:
-            self._loop.call_soon(self._give_turn)
-        self._line[transport] = None
-
-    def _give_turn(self) -> None:
-        first = next(iter(self._line))
-        del self._line[first]
-        if self._line:
-            self._loop.call_soon(self._give_turn)
-        first.take_turn()
 
 
 async def shake_hands(
@@ -157,11 +128,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """How the peer's first message begins, until that is known."""
         self._opened_size = 0
         """What was opened of all that came."""
-        self._vain_size = 0
-        """How much came that brought little."""
+        self._records = Records()
+        self._unopened = b""
+        """What was read and has not had its go."""
         self._read_size = READ_SIZE_MIN
         self._is_waiting = False
-        """Whether it waits in the line of those that bring little."""
+        """Whether it waits in the line for its go."""
         self._is_made = False
         """Whether the link has heard of its connection."""
         self._has_ended = False
@@ -178,40 +150,56 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Memory of all connections, which `buffer_updated` empties."""
-        return self._shared.memory[: self._read_size]
+        return self._shared.memory[: READ_SIZE_MIN if self._shared.is_spent else self._read_size]
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many sealed bytes came."""
+        data = self._shared.memory[:nbytes]
         if self._phase is Phase.LEAVING:
-            self._vain_size += nbytes
             self._await_turn()
+        elif self._head is not None and not self._greets(data):
             return
-        if self._head is not None and not self._greets(self._shared.memory[:nbytes]):
-            return
-        self._incoming.write(self._shared.memory[:nbytes])
-        if self._phase is Phase.SHAKING:
+        elif self._phase is Phase.SHAKING:
+            # A thread opens them, when it is the turn of the address.
+            self._records.take(data, nbytes)
+            self._incoming.write(data)
             self._shake()
-            return
-        opened_size, was_taken = self._opened_size, self._phase is Phase.OPEN and not self._is_held
-        self._go_on()
-        brought_size = self._opened_size - opened_size
-        if was_taken and not self._is_held:
-            self._vain_size = max(0, self._vain_size + nbytes - _YIELD_MIN * brought_size)
-            self._read_size = READ_SIZE_MAX if brought_size and not self._vain_size else READ_SIZE_MIN
-        if self._phase is Phase.OPEN:
+        elif self._unopened or self._shared.is_spent:
+            self._unopened += data
             self._await_turn()
+        else:
+            self._go(data)
+
+    def _go(self, data: memoryview) -> None:
+        """Open as many of these records as one go has; the others wait for the next."""
+        size, count = self._records.take(data, GO_COUNT)
+        self._shared.spend(count)
+        self._incoming.write(data[:size])
+        self._unopened = bytes(data[size:])
+        opened_size = self._opened_size
+        self._go_on()
+        if not self._is_held:
+            self._read_size = READ_SIZE_MAX if self._opened_size > opened_size else READ_SIZE_MIN
 
     def _await_turn(self) -> None:
-        """Read the next of it in a turn of the line, where too much came in vain."""
-        if self._vain_size > _VAIN_SIZE_MAX:
-            self._is_waiting = True
-            self._hold()
-            self._shared.wait(self)
+        """Read nothing more before it had its go."""
+        self._is_waiting = True
+        self._hold()
+        self._shared.wait(self)
 
     def take_turn(self) -> None:
-        """Read once more: it is first in the line."""
+        """It is first in the line: have a go."""
         self._is_waiting = False
+        if self._phase is Phase.LEAVING:
+            self._shared.spend(GO_COUNT)
+        elif self._has_go:
+            self._go(memoryview(self._unopened))
         self._hold()
+
+    @property
+    def _has_go(self) -> bool:
+        """Whether something waits for its go, and may have it."""
+        return bool(self._unopened) and self._phase is Phase.OPEN and not self._is_ours
 
     def eof_received(self) -> bool:
         """The peer writes no more, and has perhaps not said goodbye."""
@@ -227,6 +215,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         before, self._phase = self._phase, Phase.OVER
         self._waiting.clear()
         self._waiting_size = 0
+        self._unopened = b""
         self._socket = None
         self._shared.steps.forget(self._step)
         if before is Phase.SHAKING:
@@ -253,6 +242,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._write()
         if self._phase is Phase.LEAVING:
             self._say_goodbye()
+        if self._has_go and not self._is_waiting:
+            self._await_turn()
         self._hold()
 
     def _greets(self, data: memoryview) -> bool:
@@ -266,7 +257,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             return False
         if len(self._head) < _HELLO_HEAD_SIZE:
             return True
-        is_whole = int.from_bytes(self._head[3:5], "big") >= _HELLO_HEAD_SIZE - _RECORD_HEAD_SIZE
+        is_whole = int.from_bytes(self._head[3:5], "big") >= _HELLO_HEAD_SIZE - HEAD_SIZE
         if not is_whole or int.from_bytes(self._head[6:9], "big") > HELLO_SIZE_MAX:
             self._fail_handshake(ConnectionAbortedError("the ClientHello is too large, or in pieces too small"))
             return False
@@ -318,7 +309,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
                 self._link.buffer_updated(size)
             if not is_more:
                 break
-        if self._has_ended and not self._is_held:
+        if self._has_ended and not self._is_held and not self._unopened:
             self.close()
 
     def _open(self, buffer: memoryview) -> tuple[int, bool]:
@@ -328,7 +319,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             while size < len(buffer):
                 count = cast(int, self._tls.read(len(buffer) - size, buffer[size:]))
                 if not count:
-                    self._has_ended = True
+                    # What is behind the peer's goodbye is not of the connection.
+                    self._has_ended, self._unopened = True, b""
                     return size, False
                 size += count
         except ssl.SSLWantReadError:
@@ -410,6 +402,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._read_size = READ_SIZE_MAX
             # To unwrap is to open what waits, too.
             self._incoming.read()
+            self._unopened = b""
             with suppress(ssl.SSLError):
                 self._tls.unwrap()
             self._write()
