@@ -147,12 +147,8 @@ def test_letters_of_a_stream_that_was_made_anew_are_moved_though_a_run_before_wa
     assert bodies == [b"10", b"11", b"12"]
 
 
-@pytest.mark.parametrize(("gone", "is_refused"), [(2, False), (3, True), (4, False)])
-def test_a_letter_that_is_damaged_while_it_may_have_been_moved_is_refused_and_others_are_not_lost_for_it(
-    node: Embedded, stream: str, letters: str, monkeypatch: pytest.MonkeyPatch, gone: int, is_refused: bool
-) -> None:
-    fail(node, [stream], letters, 6)
-    begin_and_die(node, letters, 4, monkeypatch)
+def damage(node: Embedded, gone: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a subscription told that one letter cannot be read."""
     subscribe = node.subscribe
 
     def subscribe_to_the_damaged(name: str, until: int, on_gap: Any) -> Any:
@@ -171,14 +167,35 @@ def test_a_letter_that_is_damaged_while_it_may_have_been_moved_is_refused_and_ot
         return damaged()
 
     monkeypatch.setattr(node, "subscribe", subscribe_to_the_damaged)
-    if is_refused:
-        with pytest.raises(Refused, match=f"dead letter {gone} of .*damaged.*letters-lost"):
+
+
+@pytest.mark.parametrize("gone", [1, 3, 6])
+def test_a_letter_that_cannot_be_read_stops_the_run_and_is_moved_by_the_next_that_reads_it(
+    node: Embedded, stream: str, letters: str, monkeypatch: pytest.MonkeyPatch, gone: int
+) -> None:
+    fail(node, [stream], letters, 6)
+    damage(node, gone, monkeypatch)
+    for _ in range(2):
+        with pytest.raises(Refused, match=f"cannot read dead letter {gone} of .*damaged.*--before {gone + 1}"):
             node.redrive(letters)
-    else:
-        node.redrive(letters)
     monkeypatch.undo()
-    bodies = [int(body) for _, body, _ in moved(node, stream, letters)]
-    assert bodies == [1, 2, 3] if is_refused else [n for n in range(1, 7) if n != gone or gone < 4]
+    if gone > 1:
+        assert [int(body) for _, body, _ in moved(node, stream, letters)] == list(range(1, gone))
+    assert node.redrive(letters) == {stream: 7 - gone}
+    assert [int(body) for _, body, _ in moved(node, stream, letters)] == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_letter_that_can_never_be_read_is_given_up_by_trimming(
+    node: Embedded, stream: str, letters: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fail(node, [stream], letters, 6)
+    damage(node, 3, monkeypatch)
+    with pytest.raises(Refused, match="letters-damaged"):
+        node.redrive(letters)
+    node.streams.trim(letters, 4)
+    assert node.redrive(letters) == {stream: 3}
+    monkeypatch.undo()
+    assert [int(body) for _, body, _ in moved(node, stream, letters)] == [1, 2, 4, 5, 6]
 
 
 def test_what_is_no_dead_letter_is_passed_over(node: Embedded, stream: str, letters: str) -> None:

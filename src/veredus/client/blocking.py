@@ -148,7 +148,8 @@ class Node(Blocking):
     def redrive(self, letters: str) -> dict[str, int]:
         """Move the dead letters in the stream `letters` back, each exactly once; returns the count by stream.
 
-        Raises `Refused("letters-lost")` where it cannot be known any more what was moved.
+        Raises `Refused("letters-damaged")` where the node cannot read one, behind which none was moved, and
+        `Refused("letters-lost")` where it cannot be known any more what was moved.
         """
         from .redriving import redrive
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from veredus.delivery.redriving import PREFIX, Return, source_of
 from veredus.kernel.errors import Refused
+from veredus.kernel.words import spanned
 
 from .arguments import check_name
 
@@ -39,17 +40,17 @@ class _Target:
         self._batch_size = 0
         self.failure: Refused | None = None
         """Why no more is moved there; the other streams' letters are."""
-        self.miss(1, int(letters["floor"]) - 1, "trimmed")
+        self.miss(1, int(letters["floor"]) - 1)
 
     @property
     def count(self) -> int:
         """How many were moved."""
         return self._return.count
 
-    def miss(self, first: int, last: int, code: str) -> None:
-        """Letters are gone: where it cannot be known any more which of them were moved, no more are."""
+    def miss(self, first: int, last: int) -> None:
+        """Letters were trimmed: where it cannot be known any more which of them were moved, no more are."""
         try:
-            self._return.miss(first, last, code)
+            self._return.miss(first, last)
         except Refused as failure:
             self.failure = failure
 
@@ -80,8 +81,23 @@ class _Target:
         self._publisher.close()
 
 
-def _ends_of(gap: Gap) -> tuple[int, int, str]:
-    return gap.first_sequence, gap.next_sequence - 1, gap.code
+def _ends_of(gap: Gap) -> tuple[int, int]:
+    return gap.first_sequence, gap.next_sequence - 1
+
+
+def _first_unread(gaps: list[Gap]) -> Gap | None:
+    """What is there and cannot be read; what was trimmed is gone by somebody's wish."""
+    return next((gap for gap in gaps if gap.code != "trimmed"), None)
+
+
+def _cannot_read(name: str, gap: Gap) -> Refused:
+    first, last = _ends_of(gap)
+    message = (
+        f"the node cannot read {spanned('dead letter', first, last)} of {name!r} ({gap.code}): all letters before were"
+        " moved, and none behind. Redrive again: the node may be able to read it then. If it is not, give it up, with"
+        f" what was moved: `veredus stream trim {name} --before {last + 1}`, and redrive once more"
+    )
+    return Refused("letters-damaged", message, first=first, last=last)
 
 
 def _size_of(letter: Publication) -> int:
@@ -97,16 +113,22 @@ def _own_attributes(letter: Publication) -> Attributes | None:
 def redrive(node: Node, name: str) -> dict[str, int]:
     """Move the dead letters in the stream `name`, up to its present end, back; how many went to which stream.
 
-    What is no dead letter is passed over. Raises what publishing and subscribing raise, and
-    `Refused("letters-lost")` at the end where it cannot be known any more what was moved to one of the streams.
+    What is no dead letter is passed over. A letter that the node cannot read stops the run once all before it are
+    moved: behind it, nobody would come back for it. Raises what publishing and subscribing raise,
+    `Refused("letters-damaged")` then, and `Refused("letters-lost")` at the end where it cannot be known any more what
+    was moved to one of the streams.
     """
     check_name("stream for dead letters", name)
     letters = node.streams.show(name)
     targets: dict[str, _Target] = {}
     gaps: list[Gap] = []
+    unread: Gap | None = None
     known = 0
     with node.subscribe(name, until=int(letters["head"]) + 1, on_gap=gaps.append) as subscription:
         for letter in subscription if letters["head"] else ():
+            unread = _first_unread(gaps)
+            if unread is not None and unread.first_sequence < letter.sequence:
+                break
             while known < len(gaps) and gaps[known].first_sequence < letter.sequence:
                 for begun in targets.values():
                     begun.miss(*_ends_of(gaps[known]))
@@ -119,9 +141,12 @@ def redrive(node: Node, name: str) -> dict[str, int]:
                     for gap in gaps[:known]:
                         target.miss(*_ends_of(gap))
                 target.move(letter)
+    unread = _first_unread(gaps)
     for begun in targets.values():
         begun.close()
     for begun in targets.values():
         if begun.failure is not None:
             raise begun.failure
+    if unread is not None:
+        raise _cannot_read(name, unread)
     return {stream: target.count for stream, target in targets.items()}

@@ -47,12 +47,12 @@ class Return:
         self.last = sequence
         return True
 
-    def miss(self, first: int, last: int, code: str) -> None:
-        """Letters are gone, why says `code`. Raises `Refused("letters-lost")` where one of them may be in doubt."""
+    def miss(self, first: int, last: int) -> None:
+        """Letters were trimmed. Raises `Refused("letters-lost")` where one of them may be in doubt."""
         if self.count < self._doubt_count and last > self.moved_to:
             message = (
                 f"{spanned('dead letter', first, last)} of {self._letters!r} {are(last - first + 1)} no longer"
-                f" available ({code}), and up to"
+                f" available (trimmed), and up to"
                 f" {self._doubt_count} of those above {self.moved_to} were moved to {self._stream!r} by a run that was"
                 " interrupted: which ones cannot be known, so no run moves letters there any more. Compare the two"
                 f" streams, publish what is missing, then delete {self._letters!r} and create it again"

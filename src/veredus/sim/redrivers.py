@@ -72,6 +72,8 @@ class RedriveProcess(SourceProcess):
         self._open: list[Letter] = []
         """What is due, and not published yet."""
         self._return: Return | None = None
+        self._unreadable = 0
+        """The first letter that the node cannot read: there this run stops."""
 
     def lose(self) -> None:
         """The next link's subscription begins with all of its credit: nothing is owed for what came over this one."""
@@ -99,7 +101,7 @@ class RedriveProcess(SourceProcess):
 
     @property
     def _is_read(self) -> bool:
-        return self._shown is not None and self._position > self._shown["head"]
+        return self._shown is not None and self._position > self._last
 
     def hear(self, order: Any) -> None:
         """Take letters; all else is as with any source."""
@@ -163,10 +165,12 @@ class RedriveProcess(SourceProcess):
         if size:
             self.ask(CreditGranted(LETTERS, size))
         for letter in letters:
-            if letter.gap:
+            if letter.gap and letter.gap != "trimmed":
+                self._stop_before(letter)
+            elif letter.gap:
                 if not self._may_miss(self._return, letter):
                     return
-            elif letter.sequence <= self._shown_head and self._return.is_due(letter.sequence):
+            elif letter.sequence <= self._last and self._return.is_due(letter.sequence):
                 self._open.append(letter)
                 if len(self._open) >= self._redriver.flush_count:
                     self._flush(self._return)
@@ -180,15 +184,22 @@ class RedriveProcess(SourceProcess):
             self._flush(self._return)
         self._see_end()
 
+    def _stop_before(self, letter: Letter) -> None:
+        if not self._unreadable:
+            self._unreadable = letter.sequence
+            self.world.counts["redrives stopped"] += 1
+
     @property
-    def _shown_head(self) -> int:
-        return 0 if self._shown is None else int(self._shown["head"])
+    def _last(self) -> int:
+        """The last letter that this run moves."""
+        shown = 0 if self._shown is None else int(self._shown["head"])
+        return min(shown, self._unreadable - 1) if self._unreadable else shown
 
     def _may_miss(self, way: Return, letter: Letter) -> bool:
         try:
-            way.miss(letter.sequence, letter.last, letter.gap)
+            way.miss(letter.sequence, letter.last)
         except Refused as refused:
-            if self.source.is_sure and letter.gap == "trimmed":
+            if self.source.is_sure:
                 raise Violation("redriven", f"{self.name} is refused: {refused.message}") from refused
             self.world.counts["redrives refused"] += 1
             self._redriver.give_up()
@@ -220,9 +231,9 @@ class RedriveProcess(SourceProcess):
 
     def _finish(self) -> None:
         redriver = self._redriver
-        redriver.moved(self._shown_head)
+        redriver.moved(self._last)
         if self.die.chance(redriver.trims):
-            floor = redriver.oracles.asks_to_trim(redriver.letters, self._shown_head + 1)
+            floor = redriver.oracles.asks_to_trim(redriver.letters, self._last + 1)
             self._ask_admin("stream.trim", {"name": redriver.letters, "floor": floor})
         self._over(f"moved {self._return.count if self._return is not None else 0}")
 
