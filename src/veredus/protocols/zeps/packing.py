@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TypeAlias
 
 from veredus.delivery.batch import BatchHeader, BatchLimits, Layout, raw_size_of, read_header, signed_record
@@ -119,17 +120,17 @@ class Unpacker:
         return self._records_size + self._open_size
 
     def add(self, buffers: Sequence[Octets], covered: Covered) -> None:
-        """Take pushed buffers, which joined are whole records; rows that `covered` holds were delivered before."""
-        data = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers))
-        offset = 0
-        while offset < len(data):
-            envelope = read_envelope(data, offset)
-            if envelope is None:
-                raise InvariantBroken(f"what was pushed holds no sound record at {offset}")
-            end = offset + envelope.record_size
-            self._records.append((data[offset:end], covered))
-            offset = end
-        self._records_size += len(data)
+        """Take pushed buffers, each of whole records; rows that `covered` holds were delivered before."""
+        for data in _joined(buffers):
+            offset = 0
+            while offset < len(data):
+                envelope = read_envelope(data, offset)
+                if envelope is None:
+                    raise InvariantBroken(f"what was pushed holds no sound record at {offset}")
+                end = offset + envelope.record_size
+                self._records.append((data[offset:end], covered))
+                offset = end
+            self._records_size += len(data)
 
     def take(self, credit: int) -> tuple[list[Command], int]:
         """DELIVER commands while credit is positive, the last of which may overdraw it; and the credit that is left.
@@ -187,6 +188,22 @@ class Unpacker:
         self._rows = None
         self._records_size = self._open_size = 0
         return sequence
+
+
+def _joined(buffers: Sequence[Octets]) -> Iterator[memoryview]:
+    """Buffers as they lie, for others may hold them, too; those joined that hold much else in memory, or are small."""
+    views = [memoryview(buffer) for buffer in buffers]
+    for is_alone, run in groupby(views, lambda view: _is_alone(view, len(views))):
+        if is_alone:
+            yield from run
+        else:
+            yield memoryview(b"".join(run))
+
+
+def _is_alone(view: memoryview, count: int) -> bool:
+    """Whether one of so many buffers stays where it lies: many may have been read from the journal as one."""
+    size_min = SHARED_SIZE_MIN if count > 1 else 0
+    return len(view) >= max(size_min, memoryview(view.obj).nbytes // _PART)
 
 
 def _batch_in(record: memoryview) -> tuple[memoryview, BatchHeader, int]:
