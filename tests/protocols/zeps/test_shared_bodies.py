@@ -9,13 +9,16 @@ import pytest
 from veredus.delivery.batch import CODEC_FLAGS, BatchHeader, compressed, signed_record
 from veredus.delivery.publication import Rows
 from veredus.delivery.rows import encode_rows
+from veredus.journal import exchange as j
 from veredus.kernel.effects import Send
 from veredus.kernel.events import DeadlineReached
 from veredus.kernel.octets import Octets
 from veredus.kernel.turns import QUANTUM_NS
-from veredus.protocols.links import session_of
+from veredus.protocols.links import WorkDone, session_of
 from veredus.protocols.zeps import frames
-from veredus.protocols.zeps.packing import OCTET_NS, SHARED_SIZE_MIN
+from veredus.protocols.zeps.packing import OCTET_NS
+from veredus.protocols.zeps.payloads import SHARED_SIZE_MIN
+from veredus.protocols.zeps.prices import RAW_OCTET_NS
 from veredus.streams import exchange as x
 
 from .peer import MUCH, Peer
@@ -26,19 +29,35 @@ READERS = range(1, 5)
 
 
 class Watched(Place):
-    """Keeps the buffers that each link is sent, and what was pushed to them."""
+    """Keeps the buffers that each link is sent, what was pushed to them, and what their work has cost."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.buffers: dict[int, list[Octets]] = {}
         self.pushed: list[x.Push] = []
+        self.costs_ns: list[int] = []
 
     def _step(self, thing: Any) -> None:
         if isinstance(thing, Send):
             self.buffers.setdefault(thing.link, []).extend(thing.buffers)
         elif isinstance(thing, x.Push):
             self.pushed.append(thing)
+        elif isinstance(thing, WorkDone):
+            self.costs_ns.append(thing.cost_ns)
         super()._step(thing)
+
+
+class Apart(Watched):
+    """Each record that is read from the journal lies in memory of its own."""
+
+    def _read(self, asked: j.ReadRequested) -> None:
+        kept = self.journal
+        self.journal = {
+            stream_id: [record._replace(memory=memoryview(bytes(record.memory))) for record in records]
+            for stream_id, records in kept.items()
+        }
+        super()._read(asked)
+        self.journal = kept
 
 
 def offer(place: Place, bodies: list[bytes], codec: str = "", first: int = 1) -> None:
@@ -92,10 +111,11 @@ def check_shared(place: Watched, count: int) -> None:
     assert len({id(buffer.obj) for buffer in large if isinstance(buffer, memoryview)}) == 1
 
 
+@pytest.mark.parametrize("codec", ["", "zstd", "lz4"])
 @pytest.mark.parametrize("count", [1, 3])
-def test_a_large_body_lies_in_memory_once_for_all_links(count: int) -> None:
+def test_a_large_body_lies_in_memory_once_for_all_links(count: int, codec: str) -> None:
     place = Watched()
-    published(place, [bytes([number]) * SHARED_SIZE_MIN for number in range(count)])
+    published(place, [bytes([number]) * SHARED_SIZE_MIN for number in range(count)], codec)
     check_shared(place, count)
 
 
@@ -110,6 +130,29 @@ def test_a_large_body_that_is_pushed_behind_a_small_one_lies_in_memory_once_for_
     assert {len(said.buffers) for said in place.pushed} == {2}
     check_delivered(peers, bodies)
     check_shared(place, 1)
+
+
+def test_what_each_link_reads_from_the_journal_for_itself_is_decompressed_once_for_all_of_them() -> None:
+    place = Apart(tail_size_max=0)
+    published(place, [b"x" * SHARED_SIZE_MIN], "zstd")
+    check_shared(place, 1)
+
+
+def test_what_was_decompressed_is_held_by_nobody_once_it_was_written() -> None:
+    place = Watched()
+    published(place, [b"x" * SHARED_SIZE_MIN], "zstd")
+    assert len(place.undelivered.payloads) == 1
+    place.buffers.clear()
+    assert len(place.undelivered.payloads) == 0
+
+
+def test_one_link_pays_for_what_is_decompressed_and_those_that_find_it_so_pay_little_for_that() -> None:
+    place, size = Watched(), 10 * QUANTUM_NS // OCTET_NS
+    published(place, [bytes(size)], "zstd")
+    *others, one = sorted(cost_ns for cost_ns in place.costs_ns if cost_ns >= size * OCTET_NS)
+    assert len(others) == len(READERS) - 1
+    assert one - others[-1] >= size * RAW_OCTET_NS
+    assert others[-1] <= size * OCTET_NS + QUANTUM_NS // 10
 
 
 def test_what_is_small_and_what_is_a_small_part_of_much_is_copied_and_holds_nothing_else_in_memory() -> None:
