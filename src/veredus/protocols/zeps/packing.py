@@ -19,7 +19,7 @@ from veredus.delivery.publication import Rows
 from veredus.delivery.record import ENVELOPE_SIZE, read_envelope
 from veredus.delivery.rows import Messages, decode_messages, encode_rows
 from veredus.kernel.errors import InvariantBroken
-from veredus.kernel.octets import Octets
+from veredus.kernel.octets import Octets, holds_little_else
 from veredus.kernel.turns import QUANTUM_NS
 
 from .frames import Publish, deliver_sequence, encode_deliver, encode_deliver_head
@@ -204,8 +204,7 @@ def _joined(buffers: Sequence[Octets]) -> Iterator[memoryview]:
 
 def _is_alone(view: memoryview, count: int) -> bool:
     """Whether one of so many buffers stays where it lies: many may have been read from the journal as one."""
-    size_min = SHARED_SIZE_MIN if count > 1 else 0
-    return len(view) >= max(size_min, memoryview(view.obj).nbytes // _PART)
+    return (count == 1 or len(view) >= SHARED_SIZE_MIN) and holds_little_else(view)
 
 
 def _batch_in(record: memoryview) -> tuple[memoryview, BatchHeader, int]:
