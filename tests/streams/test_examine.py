@@ -1,5 +1,8 @@
 """What a filter leaves of a record: worked out once for all who have the filter, and kept within a bound."""
 
+from weakref import ref
+
+import numpy as np
 import pytest
 
 from tests.streams.rig import incarnation
@@ -43,6 +46,19 @@ def test_what_a_filter_leaves_of_a_record_is_worked_out_once(stream: Stream) -> 
     examiner, record = Examiner(), placed(0)
     assert outcome(examiner, stream, record, EVEN) is outcome(examiner, stream, record, EVEN)
     assert outcome(examiner, stream, record, ODD) is not outcome(examiner, stream, record, EVEN)
+
+
+def test_an_outcome_that_is_kept_keeps_nothing_that_was_read_from_the_journal_with_its_record(stream: Stream) -> None:
+    examiner, record = Examiner(), placed(0)
+    read = np.zeros(10 * len(record.memory), np.uint8)
+    read[: len(record.memory)] = record.memory
+    memory, everything = ref(read), wanted_by(Filter(where="even or not even"))
+    excerpt = outcome(examiner, stream, record._replace(memory=read.data[: len(record.memory)]), everything)
+    del read
+    assert isinstance(excerpt, examine.Excerpt)
+    assert excerpt.memory == record.memory
+    outcome(examiner, stream, placed(1), everything)
+    assert memory() is None
 
 
 def test_the_oldest_outcomes_go_when_those_that_are_kept_take_too_much(

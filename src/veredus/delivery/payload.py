@@ -26,7 +26,7 @@ from .publication import (
     Rows,
     in_dates,
 )
-from .rows import Messages, decode_messages, decode_rows, encode_rows
+from .rows import decode_rows, encode_rows
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -103,9 +103,9 @@ class Unpacked:
         self._columns: Columns | None = None
         self._attributes: dict[str, pa.Array | None] = {}
         if header.layout == Layout.COLUMNS:
-            self._columns = _columns_in(payload, header)
+            self._columns = columns_in(payload, header)
         else:
-            self._rows = _rows_in(payload, header)
+            self._rows = rows_in(payload, header)
 
     @property
     def keys(self) -> pa.Array | list[bytes]:
@@ -157,22 +157,24 @@ def read_columns(batch: Octets, header: BatchHeader) -> Columns:
 def read_rows(batch: Octets, header: BatchHeader) -> Rows:
     """The batch's publications as lists; event times as `read_columns` has them. Raises `PeerFault`."""
     payload = payload_of(batch, header, _READ_LIMITS)
-    return _rows_in(payload, header) if header.layout == Layout.ROWS else rows_of(_columns_in(payload, header))
+    return rows_in(payload, header) if header.layout == Layout.ROWS else rows_of(columns_in(payload, header))
 
 
-def read_messages(batch: Octets, header: BatchHeader) -> Messages:
-    """The keys of a batch that is laid out as rows, and its bodies where they lie. Raises `PeerFault`."""
-    return decode_messages(payload_of(batch, header, _READ_LIMITS))
+def read_payload(batch: Octets, header: BatchHeader) -> memoryview:
+    """The payload alone, decompressed, for `rows_in` and `columns_in`. Raises `PeerFault`."""
+    return payload_of(batch, header, _READ_LIMITS)
 
 
-def _rows_in(payload: Octets, header: BatchHeader) -> Rows:
+def rows_in(payload: Octets, header: BatchHeader) -> Rows:
+    """As `read_rows`, of a payload that is laid out as rows. Raises `PeerFault`."""
     rows = decode_rows(payload, header.count, _READ_LIMITS.attributes_max)
     if header.has_dates_only or rows.event_times_us is None:
         return rows
     return rows._replace(event_times_us=list(map(in_dates, rows.event_times_us)))
 
 
-def _columns_in(payload: Octets, header: BatchHeader) -> Columns:
+def columns_in(payload: Octets, header: BatchHeader) -> Columns:
+    """As `read_columns`, of a payload that is laid out as columns. Raises `PeerFault`."""
     columns = columnar.decode_columns(payload, header.count, _READ_LIMITS.attributes_max)
     if header.has_dates_only or columns.event_times_us is None:
         return columns

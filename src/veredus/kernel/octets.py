@@ -12,6 +12,8 @@ Octets: TypeAlias = bytes | bytearray | memoryview
 """Any contiguous run of bytes. A `memoryview` is always one-dimensional, of format "B"."""
 
 ALIGNMENT = 8
+KEPT_FACTOR = 4
+"""What is kept for long keeps at most so many times its own size in memory."""
 _ZEROS = bytes(ALIGNMENT)
 _SMALL_MAP = 0x8
 _MAP_SIZES = {0xDE: 2, 0xDF: 4}
@@ -29,6 +31,11 @@ crc32c: _Checksum = _crc32c
 def octets_of(value: Octets | str) -> bytes:
     """A copy of these bytes, or the text as UTF-8."""
     return value.encode() if isinstance(value, str) else bytes(memoryview(value))
+
+
+def holds_little_else(view: memoryview) -> bool:
+    """Whether the memory that the view keeps is no more than `KEPT_FACTOR` times what it shows."""
+    return KEPT_FACTOR * len(view) >= memoryview(view.obj).nbytes
 
 
 def aligned(size: int) -> int:

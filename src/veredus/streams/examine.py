@@ -24,7 +24,7 @@ from veredus.delivery.record import ENVELOPE_SIZE, Envelope, RecordKind, read_en
 from veredus.delivery.settlement import Range
 from veredus.journal.exchange import PlacedRecord
 from veredus.kernel.errors import InvariantBroken
-from veredus.kernel.octets import Octets
+from veredus.kernel.octets import Octets, holds_little_else
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.matching import ROW_NS, CompiledFilter, Filter, Trial, compile_filter
 from veredus.matching.evaluation import octets_in
@@ -308,14 +308,16 @@ class Examiner:
             return None
         base = record.first_sequence
         if len(chosen) == record.count:
-            return Excerpt(record.memory, ((base, base + record.count - 1),))
+            # It may have been read with much else, which is not counted in what is kept.
+            memory = record.memory if holds_little_else(record.memory) else bytes(record.memory)
+            return Excerpt(memory, ((base, base + record.count - 1),))
         opened = self._opened(record)
         self.cost_ns += _CUT_ROW_NS * record.count
-        memory = excerpt_record(opened.header, opened.columns, selection)
-        size = ENVELOPE_SIZE + read_size(memory)
+        written = excerpt_record(opened.header, opened.columns, selection)
+        size = ENVELOPE_SIZE + read_size(written)
         envelope = Envelope(RecordKind.BATCH, 0, size - ENVELOPE_SIZE, 0, base, record.append_time_us)
-        write_envelope(memory, envelope)
-        return Excerpt(memory, runs_of(chosen, base))
+        write_envelope(written, envelope)
+        return Excerpt(written, runs_of(chosen, base))
 
 
 def _batch_in(record: PlacedRecord) -> tuple[memoryview, BatchHeader]:

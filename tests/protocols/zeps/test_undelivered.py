@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from weakref import ref
 
+import numpy as np
 import pytest
 
 from veredus.kernel.events import LinkClosed, LinkCongested, LinkDrained
@@ -78,6 +80,24 @@ def test_who_takes_nothing_is_pushed_nothing_after_it_was_let_go_until_it_takes_
     assert peer.delivered == []
     place.tell(LinkDrained(1))
     assert [sequence for sequence, _ in peer.delivered] == [1, 2, 3, 4, 5]
+
+
+def test_what_waits_keeps_nothing_in_memory_that_was_read_from_the_journal_with_it() -> None:
+    place = Place(tail_size_max=0)
+    Peer(place, WRITER).publish(("k", BODY), ("k", BODY))
+    (records,) = place.journal.values()
+    (record,) = records
+    read = np.zeros(10 * len(record.memory), np.uint8)
+    read[: len(record.memory)] = record.memory
+    records[0] = record._replace(memory=read.data[: len(record.memory)])
+    peer = Peer(place)
+    peer.say(frames.encode_subscribe(b"", 0), frames.encode_credit(1))
+    assert peer.delivered == [(1, b"k")]
+    records[0], memory = record, ref(read)
+    del read
+    assert memory() is None
+    peer.say(frames.encode_credit(MUCH))
+    assert [sequence for sequence, _ in peer.delivered] == [1, 2]
 
 
 ENDS: dict[str, Callable[[Place, Peer], object]] = {

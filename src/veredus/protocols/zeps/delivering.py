@@ -84,7 +84,7 @@ class Delivering:
         """Whether the next leg begins when nothing waits here any more."""
         self._credit = 0
         self._floor_credit = 0
-        self._unpacker = Unpacker()
+        self._unpacker = Unpacker(undelivered.payloads)
         self._undelivered = undelivered
         self._is_congested = False
         self._is_ending = False
@@ -191,7 +191,7 @@ class Delivering:
         self._is_ending = True
         self._is_leg_due = self.is_turn_due = False
         self._end_leg()
-        self._unpacker = Unpacker()
+        self._unpacker = Unpacker(self._undelivered.payloads)
         self._undelivered.count(self)
 
     def close(self) -> None:

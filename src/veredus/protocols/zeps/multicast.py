@@ -44,6 +44,7 @@ from veredus.streams.rights import MULTICAST
 
 from .datagrams import encode_datagram, head_size_of, sequence_of
 from .packing import OCTET_NS, Command, Unpacker
+from .payloads import Payloads
 
 WINDOW_SIZE = 1 << 20
 _EVERYTHING = 1 << 62
@@ -89,7 +90,7 @@ class Multicaster:
         """What the streams floor has said and waits for a turn."""
         self._pushing: x.Push | None = None
         """Of what the unpacker has the rest."""
-        self._unpacker = Unpacker()
+        self._unpacker = Unpacker(Payloads())
         self._is_turn_wanted = False
         self._effects: list[object] = []
 
@@ -236,7 +237,7 @@ class Multicaster:
         self.phase = Phase.CLOSED
         self._due_ns = None
         self._orders.clear()
-        self._unpacker = Unpacker()
+        self._unpacker = Unpacker(Payloads())
 
 
 _Handler: TypeAlias = Callable[[Multicaster, Any, Now], None]

@@ -9,21 +9,22 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator, Sequence
+from itertools import groupby
 from typing import TypeAlias
 
 from veredus.delivery.batch import BatchHeader, BatchLimits, Layout, raw_size_of, read_header, signed_record
 from veredus.delivery.columns import encode_columns
-from veredus.delivery.payload import ROWS_COUNT_MAX, columns_of, read_columns, read_messages, read_rows, rows_of
+from veredus.delivery.payload import ROWS_COUNT_MAX, columns_in, columns_of, rows_in, rows_of
 from veredus.delivery.publication import Rows
 from veredus.delivery.record import ENVELOPE_SIZE, read_envelope
-from veredus.delivery.rows import Messages, encode_rows
+from veredus.delivery.rows import Messages, decode_messages, encode_rows
 from veredus.kernel.errors import InvariantBroken
-from veredus.kernel.octets import Octets
+from veredus.kernel.octets import Octets, holds_little_else
 from veredus.kernel.turns import QUANTUM_NS
 
 from .frames import Publish, deliver_sequence, encode_deliver, encode_deliver_head
 from .interests import Covered
-from .prices import RAW_OCTET_NS
+from .payloads import SHARED_SIZE_MIN, Payloads
 
 ROW_OVERHEAD_SIZE = 16
 """What a publication takes in a payload beside its key and its body, at most, in bytes."""
@@ -36,9 +37,8 @@ OCTET_NS = 10
 """What it costs to make single commands of a byte that was pushed, and to write them: measured, roughly."""
 _CHARGED_MIN_NS = 100_000
 _DECODE_COUNT = 512
-SHARED_SIZE_MIN = 64 << 10
-"""A body of this size is not copied for each client, if it is a good part of its payload: that is held for it."""
 _PART = 4
+"""A body that is this part of its payload, and large, is not copied for each client: the payload is held for it."""
 
 Command: TypeAlias = bytes | tuple[bytes, Octets]
 """A DELIVER, or its head and a large body where that lies."""
@@ -97,9 +97,11 @@ def _batch_of(
 class Unpacker:
     """Owns the records that were pushed and whose publications are not delivered yet; gives them one by one."""
 
-    __slots__ = ("_cost_ns", "_next_sequence", "_open_size", "_records", "_records_size", "_rows")
+    __slots__ = ("_cost_ns", "_next_sequence", "_open_size", "_payloads", "_records", "_records_size", "_rows")
 
-    def __init__(self) -> None:
+    def __init__(self, payloads: Payloads) -> None:
+        """Nothing was pushed; what was decompressed for others is found in `payloads`."""
+        self._payloads = payloads
         self._records: deque[tuple[memoryview, Covered]] = deque()
         self._records_size = 0
         self._rows: Iterator[Command | None] | None = None
@@ -119,17 +121,17 @@ class Unpacker:
         return self._records_size + self._open_size
 
     def add(self, buffers: Sequence[Octets], covered: Covered) -> None:
-        """Take pushed buffers, which joined are whole records; rows that `covered` holds were delivered before."""
-        data = memoryview(buffers[0] if len(buffers) == 1 else b"".join(buffers))
-        offset = 0
-        while offset < len(data):
-            envelope = read_envelope(data, offset)
-            if envelope is None:
-                raise InvariantBroken(f"what was pushed holds no sound record at {offset}")
-            end = offset + envelope.record_size
-            self._records.append((data[offset:end], covered))
-            offset = end
-        self._records_size += len(data)
+        """Take pushed buffers, each of whole records; rows that `covered` holds were delivered before."""
+        for data in _joined(buffers):
+            offset = 0
+            while offset < len(data):
+                envelope = read_envelope(data, offset)
+                if envelope is None:
+                    raise InvariantBroken(f"what was pushed holds no sound record at {offset}")
+                end = offset + envelope.record_size
+                self._records.append((data[offset:end], covered))
+                offset = end
+            self._records_size += len(data)
 
     def take(self, credit: int) -> tuple[list[Command], int]:
         """DELIVER commands while credit is positive, the last of which may overdraw it; and the credit that is left.
@@ -171,8 +173,9 @@ class Unpacker:
         self._records_size -= len(record)
         self._open_size = len(record) + _decoded_size(record)
         batch, header, self._next_sequence = _batch_in(record)
-        self._cost_ns += RAW_OCTET_NS * _payload_size(batch, header)
-        self._rows = _commands_of(record, covered)
+        payload, cost_ns = self._payloads.read(batch, header)
+        self._cost_ns += cost_ns
+        self._rows = _commands_of(payload, header, self._next_sequence, covered)
 
     def recall(self) -> int:
         """Forget what is not delivered; from the sequence that this returns on it must be pushed again (0: nothing)."""
@@ -187,6 +190,21 @@ class Unpacker:
         self._rows = None
         self._records_size = self._open_size = 0
         return sequence
+
+
+def _joined(buffers: Sequence[Octets]) -> Iterator[memoryview]:
+    """Buffers as they lie, for others may hold them, too; those joined that hold much else in memory, or are small."""
+    views = [memoryview(buffer) for buffer in buffers]
+    for is_alone, run in groupby(views, lambda view: _is_alone(view, len(views))):
+        if is_alone:
+            yield from run
+        else:
+            yield memoryview(b"".join(run))
+
+
+def _is_alone(view: memoryview, count: int) -> bool:
+    """Whether one of so many buffers stays where it lies: many may have been read from the journal as one."""
+    return (count == 1 or len(view) >= SHARED_SIZE_MIN) and holds_little_else(view)
 
 
 def _batch_in(record: memoryview) -> tuple[memoryview, BatchHeader, int]:
@@ -209,11 +227,10 @@ def _decoded_size(record: memoryview) -> int:
     return _payload_size(batch, header) + ROW_HELD_SIZE * count
 
 
-def _commands_of(record: memoryview, covered: Covered) -> Iterator[Command | None]:
-    """A command for each row, or None for one that was delivered before."""
-    batch, header, first = _batch_in(record)
-    shared_size_min = max(SHARED_SIZE_MIN, _payload_size(batch, header) // _PART)
-    for start, rows in _runs_of(batch, header):
+def _commands_of(payload: memoryview, header: BatchHeader, first: int, covered: Covered) -> Iterator[Command | None]:
+    """A command for each row from sequence `first` on, or None for one that was delivered before."""
+    shared_size_min = max(SHARED_SIZE_MIN, len(payload) // _PART)
+    for start, rows in _runs_of(payload, header):
         places = range(start, start + len(rows.keys)) if rows.rows is None else rows.rows
         bodies: Sequence[Octets] = rows.bodies
         for place, key, body in zip(places, rows.keys, bodies, strict=True):
@@ -226,11 +243,10 @@ def _commands_of(record: memoryview, covered: Covered) -> Iterator[Command | Non
                 yield encode_deliver_head(sequence, key, len(body)), body
 
 
-def _runs_of(batch: memoryview, header: BatchHeader) -> Iterator[tuple[int, Rows | Messages]]:
+def _runs_of(payload: memoryview, header: BatchHeader) -> Iterator[tuple[int, Rows | Messages]]:
     if header.layout == Layout.ROWS:
-        is_small = _payload_size(batch, header) < SHARED_SIZE_MIN
-        yield 0, read_rows(batch, header) if is_small else read_messages(batch, header)
+        yield 0, rows_in(payload, header) if len(payload) < SHARED_SIZE_MIN else decode_messages(payload)
         return
-    columns = read_columns(batch, header)._replace(event_times_us=None, attributes={})
+    columns = columns_in(payload, header)._replace(event_times_us=None, attributes={})
     for start in range(0, header.count, _DECODE_COUNT):
         yield start, rows_of(columns, start, min(_DECODE_COUNT, header.count - start))

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from .payloads import Payloads
+
 
 class Holder(Protocol):
     """For whom something may wait."""
@@ -28,7 +30,7 @@ class Holder(Protocol):
 class Undelivered:
     """Owns the sum of what waits for all."""
 
-    __slots__ = ("_holders", "_size_max", "size")
+    __slots__ = ("_holders", "_size_max", "payloads", "size")
 
     def __init__(self, size_max: int = 256 << 20) -> None:
         """Nothing waits; of all together `size_max` bytes may."""
@@ -36,6 +38,8 @@ class Undelivered:
         self._holders: dict[Holder, int] = {}
         """What waits for each; for whom that has changed last stands last."""
         self.size = 0
+        self.payloads = Payloads()
+        """What was decompressed for one of them, for all; it counts for each."""
 
     def count(self, holder: Holder) -> None:
         """What waits for this one may have changed; where it is too much for all, others are let go, and it last."""
