@@ -79,6 +79,16 @@ def test_a_thousand_connections_of_one_address_are_welcome_with_the_settings_as_
     assert len(admission) == 1_000
 
 
+def test_a_node_that_was_away_has_the_unproven_greet_anew_in_the_order_in_which_they_came() -> None:
+    admission = Admission(LIMITS)
+    first, second, proven = (admitted(admission, now_ns=number) for number in range(3))
+    admission.prove(proven)
+    admission.wait_anew(50 * SECOND)
+    third = admitted(admission, now_ns=50 * SECOND)
+    assert list(admission.take_late(51 * SECOND - 1)) == []
+    assert list(admission.take_late(51 * SECOND)) == [first, second, third]
+
+
 def test_handshake_and_greeting_share_one_time() -> None:
     admission = Admission(LIMITS)
     early, later = admitted(admission, now_ns=0), admitted(admission, now_ns=SECOND // 2)

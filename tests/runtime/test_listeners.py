@@ -8,6 +8,7 @@ import os
 import socket
 import ssl
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import cast
@@ -160,6 +161,18 @@ def test_a_connection_that_says_nothing_counts_and_has_no_link_yet(run: Run) -> 
             assert len(house.links) == 1
             client.connection.close()
             await house.holds(0)
+
+    run(story())
+
+
+def test_what_came_while_the_node_was_away_is_read_before_its_sender_is_too_late(run: Run) -> None:
+    async def story() -> None:
+        async with House(limits(timeout_ms=400)) as house:
+            client = await client_of(house)
+            await house.holds(1)
+            client.connection.send(b"hello")
+            time.sleep(1.0)
+            assert await client.loop.sock_recv(client.connection, 100) == b"hello"
 
     run(story())
 

@@ -1,19 +1,22 @@
 """A proxy over real ZeroMQ, between clients and servers that were written from the page and know nothing of ours."""
 
 import asyncio
+import select
 import socket as socket_module
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from queue import SimpleQueue
 
 import pytest
+import uvloop
 import zmq
 
 from tests.processes import free_port
+from veredus.kernel.engine import Now
 from veredus.protocols.topics.messages import message_size_max
-from veredus.protocols.topics.proxy import ProxySettings
+from veredus.protocols.topics.proxy import Effect, Event, ProxySettings
 from veredus.runtime.topics_proxy import TopicsProxy
 from veredus.runtime.topics_sockets import ENVELOPE_SIZE_MAX, PARTS_MAX
 
@@ -86,6 +89,12 @@ class Scene:
     def claim(self, server: PageServer) -> None:
         self.say_periodic(server.address, *server.queues)
 
+    def meet(self, server: PageServer) -> None:
+        """Have the proxy connect to a server that it does not know yet, and wait until that may be asked."""
+        self.claim(server)
+        while not any(link.is_open for link in list(self.proxy._sockets._back_links)):
+            time.sleep(0.005)
+
     def say_periodic(self, server: str, *topics: str) -> None:
         """Say for a server which topics are its own."""
         answer = self.ask(f"PERIODIC {server}\r\n\r\n".encode() + " ".join(topics).encode())
@@ -109,14 +118,18 @@ class Scene:
 
 @contextmanager
 def scene(
-    server_count: int = 1, answer_ms: int = 500, body_size_max: int = 1 << 20
+    server_count: int = 1,
+    answer_ms: int = 500,
+    body_size_max: int = 1 << 20,
+    retries_max: int = 3,
+    new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
 ) -> Iterator[tuple[Scene, list[PageServer]]]:
     """A proxy, and servers that it does not know yet."""
-    loop = asyncio.new_event_loop()
+    loop = new_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    settings = ProxySettings("p1", answer_ms * 1_000_000, learning_ns=0, body_size_max=body_size_max)
+    settings = ProxySettings("p1", answer_ms * 1_000_000, retries_max, learning_ns=0, body_size_max=body_size_max)
     servers = [PageServer(context) for _ in range(server_count)]
 
     async def open_proxy() -> TopicsProxy:
@@ -151,6 +164,41 @@ def test_a_client_and_a_server_written_from_the_page_meet_over_a_proxy() -> None
         assert [server.heard.get(timeout=1) for _ in range(2)][1] == b"PUT bob prices 1\r\n\r\n\x00EWR\r\n\r\n12.5", (
             "unaltered"
         )
+
+
+@pytest.mark.parametrize("new_loop", [asyncio.new_event_loop, uvloop.new_event_loop])
+def test_an_answer_that_came_while_the_proxy_was_busy_is_read_before_its_server_is_called_silent(
+    new_loop: Callable[[], asyncio.AbstractEventLoop], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with (
+        scene(answer_ms=2_000, retries_max=0, new_loop=new_loop) as (around, (server,)),
+        around.socket(zmq.REQ) as ask,
+        around.socket(zmq.REQ) as other,
+    ):
+        around.meet(server)
+        assert around.ask(b"SUBSCRIBE alice prices\r\n\r\n") == f"STATUS {server.address} OK\r\n\r\n".encode()
+        server.is_deaf = True
+        ask.send(b"PUT bob prices 1\r\n\r\n12.5")
+        around.wait_for_peers(1)
+        due_ns = around.proxy.engine.deadline()
+        assert due_ns is not None
+        (link,) = around.proxy._sockets._back_links
+        connection = link._transport.get_extra_info("socket")  # type: ignore[union-attr]
+
+        handle = around.proxy.engine.handle
+
+        def be_busy(event: Event, now: Now) -> Sequence[Effect]:
+            monkeypatch.undo()
+            server.is_deaf = False
+            select.select([connection.fileno()], [], [], ANSWER_MS / 1000)
+            while time.monotonic_ns() <= due_ns:
+                time.sleep(0.01)
+            return handle(event, now)
+
+        monkeypatch.setattr(around.proxy.engine, "handle", be_busy)
+        other.send(b"SUBSCRIBE carol prices\r\n\r\n")
+        assert ask.poll(2 * ANSWER_MS)
+        assert ask.recv() == f"STATUS {server.address} OK\r\n\r\n".encode()
 
 
 def test_a_hundred_clients_at_once_are_each_given_their_own_answer() -> None:

@@ -264,6 +264,70 @@ def test_who_asks_again_is_told_of_a_dead_letter_only_when_it_is_stored() -> Non
     assert rig.said[before:] == [x.ConfirmReturned(5, 1, is_parked=True)]
 
 
+@pytest.mark.parametrize("is_retry", [False, True])
+@pytest.mark.parametrize("sequences", [(1, 1), (2, 2)], ids=["at the floor", "above it"])
+def test_what_is_settled_and_given_back_is_answered_when_the_settlement_is_stored(
+    sequences: tuple[int, int], is_retry: bool
+) -> None:
+    rig = rig_of(3)
+    rig.subscribe(5, "bob", attempts_max=3, **OWN)
+    before = len(rig.said)
+    rig.tell(x.SettleRequested(5, (sequences,)), x.ReturnRequested(5, sequences[0], is_retry, "bad"))
+    assert rig.said[before:] == []
+    rig.carry_out()
+    confirmed = x.ConfirmReturned(5, sequences[0], is_parked=True)
+    assert rig.said_to(5, x.ConfirmReturned) == [confirmed]
+    assert rig.do(x.ReturnRequested(5, sequences[0], is_retry, "bad")) == [confirmed], "it stays so"
+    rig.restart()
+    rig.subscribe(6, "bob", who=6, attempts_max=3, **OWN)
+    assert sequences[0] not in rig.pushed(6)
+
+
+@pytest.mark.parametrize("is_retry", [False, True])
+def test_what_is_given_back_and_whose_settlement_the_journal_does_not_take_is_not_called_done_with(
+    is_retry: bool,
+) -> None:
+    rig = rig_of(3)
+    rig.subscribe(5, "bob", attempts_max=3, **OWN)
+    rig.is_full = True
+    said = rig.do(x.SettleRequested(5, ((2, 2),)), x.ReturnRequested(5, 2, is_retry, "bad"))
+    assert [one.code for one in said if isinstance(one, x.Refuse)] == ["disk-full", "disk-full"]
+    rig.is_full = False
+    assert give_back(rig, 5, 2, "bad", is_retry) == x.ConfirmReturned(5, 2, is_parked=True)
+    rig.restart()
+    rig.subscribe(6, "bob", who=6, attempts_max=3, **OWN)
+    assert rig.pushed(6) == [1, 3]
+
+
+def test_what_is_parked_by_itself_and_rejected_meanwhile_is_a_letter_when_the_journal_has_it() -> None:
+    rig = rig_of(3)
+    rig.subscribe(5, "bob", attempts_max=1, **OWN)
+    rig.hand_out(5)
+    rig.do(x.SessionClosed(5))
+    rig.subscribe(6, "bob", who=6, attempts_max=1, credit=0, **OWN)
+    before = len(rig.said)
+    rig.tell(x.CreditGranted(6, 1 << 40), x.ReturnRequested(6, 2, False, "bad"))
+    assert rig.said[before:] == []
+    rig.carry_out()
+    assert rig.said_to(6, x.ConfirmReturned) == [x.ConfirmReturned(6, 2, is_parked=True)]
+    assert [letter["sequence"] for letter in letters(rig, 90)] == [1, 2, 3]
+
+
+def test_what_is_settled_before_its_turn_to_be_parked_is_answered_when_the_settlement_is_stored() -> None:
+    rig = rig_of(3)
+    rig.subscribe(5, "bob", **OWN)
+    before = len(rig.said)
+    rig.tell(x.ReturnRequested(5, 1, False, "bad"), x.ReturnRequested(5, 2, False, "bad"))
+    rig.tell(x.SettleRequested(5, ((2, 2),)))
+    assert rig.said[before:] == []
+    rig.carry_out()
+    rig.give_turns()
+    parked = [x.ConfirmReturned(5, sequence, is_parked=True) for sequence in (1, 2)]
+    assert rig.said[before:][-2:] == [x.ConfirmSettled(5, 2, ()), parked[1]]
+    assert parked[0] in rig.said[before:]
+    assert [letter["sequence"] for letter in letters(rig, 90)] == [1]
+
+
 @pytest.mark.parametrize("tail_size_max", [1 << 20, 0], ids=["in memory", "in the journal"])
 def test_what_is_rejected_together_is_moved_together_each_for_its_reason(tail_size_max: int) -> None:
     rig = rig_of(100, limits=StreamsLimits(tail_size_max=tail_size_max))

@@ -261,6 +261,49 @@ def test_tasks_that_share_a_client_share_out_a_topic(around: Scene, tmp_path: Pa
     in_loop(around, tmp_path, work)
 
 
+@pytest.mark.parametrize("is_many", [False, True])
+def test_what_was_got_while_another_operation_waited_for_its_turn_is_got_once(
+    around: Scene, tmp_path: Path, is_many: bool
+) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe("t")
+        for number in range(3):
+            await client.put("t", b"%d" % number)
+
+        async def get() -> bytes:
+            message = (await client.get_many("t", 1))[0] if is_many else await client.get("t")
+            assert message is not None
+            return message.body
+
+        # To subscribe once more has its turn before the caller of the get has the message.
+        first, _ = await asyncio.gather(get(), client.subscribe("t"))
+        assert [first, await get(), await get()] == [b"0", b"1", b"2"]
+
+    in_loop(around, tmp_path, work)
+
+
+def test_what_was_heard_to_be_gone_while_another_operation_waited_for_its_turn_is_told_once(
+    around: Scene, tmp_path: Path
+) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe("t")
+        around.server.answer = lambda data: (
+            b"STATUS s INTERNAL_ERROR missed-7\r\n\r\nmessages are gone"
+            if data.startswith(b"GET ") and not data.startswith(b"GET alice t missed-7")
+            else around.server.answer_well(data)
+        )
+
+        async def get() -> None:
+            with pytest.raises(Unavailable):
+                await client.get("t")
+
+        await asyncio.gather(get(), client.subscribe("t"))
+        await client.get("t")
+        assert questions(around, "GET")[-1].startswith(b"GET alice t missed-7")
+
+    in_loop(around, tmp_path, work)
+
+
 # ── callers that do not wait ─────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -283,6 +326,43 @@ def test_a_put_whose_caller_left_is_the_same_put_when_it_is_tried_again(around: 
         assert around.server.bodies("t") == [b"tick"]
         await client.put("t", b"tick")
         assert around.server.bodies("t") == [b"tick", b"tick"]
+
+    in_loop(around, tmp_path, work)
+
+
+def test_what_follows_a_put_whose_caller_left_as_it_was_told_is_not_forgotten(around: Scene, tmp_path: Path) -> None:
+    async def work(client: AsyncClient) -> None:
+        await client.subscribe("t")
+        await client.put("t", b"1")
+        states, operations = client._home.states, client._operations
+        disk, told = states._disk, operations.told
+        carry_out, held = disk.carry_out, list[Any]()
+
+        async def told_while_the_disk_is_busy(topic: str) -> None:
+            disk.carry_out = held.append  # type: ignore[method-assign]
+            others.append(asyncio.ensure_future(client.subscribe("u")))
+            while not held:
+                await asyncio.sleep(0)
+            await told(topic)
+
+        others: list[asyncio.Future[None]] = []
+        operations.told = told_while_the_disk_is_busy  # type: ignore[method-assign]
+        leaving = asyncio.ensure_future(client.put("t", b"2"))
+        while len(states._saves) < 2:
+            await asyncio.sleep(0.001)
+        leaving.cancel()
+        with suppress(asyncio.CancelledError):
+            await leaving
+        getting = asyncio.ensure_future(client.get("t"))
+        for _ in range(200):
+            if len(states._saves) < 3:
+                await asyncio.sleep(0.005)
+        disk.carry_out = carry_out  # type: ignore[method-assign]
+        for order in held:
+            carry_out(order)
+        await asyncio.gather(*others)
+        bodies = [message.body for message in (await getting, await client.get("t")) if message is not None]
+        assert bodies == [b"1", b"2"]
 
     in_loop(around, tmp_path, work)
 

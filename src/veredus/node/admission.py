@@ -282,6 +282,11 @@ class Admission:
         place = self._places.get(key)
         return 0 if place is None else place.since_ns
 
+    def wait_anew(self, now_ns: int) -> None:
+        """The node was away, and heard nobody: who is unproven has the whole time to greet from now on."""
+        for key in self._unproven:
+            self._places[key].since_ns = now_ns
+
     def take_late(self, now_ns: int) -> Iterator[int]:
         """The keys of those whose time to greet is over, oldest first; they have no place any more."""
         while self._unproven:

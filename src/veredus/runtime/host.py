@@ -95,6 +95,11 @@ class Host:
             self._tick.cancel()
         self._is_scheduled = self._is_stopped = True
 
+    @property
+    def is_stopped(self) -> bool:
+        """Whether nobody is left who could wait for anything."""
+        return self._is_stopped
+
     def open_link(
         self, link: Link, door: str, peer: str, principal: str = "", accepted_ns: int = 0, address: str = ""
     ) -> int:

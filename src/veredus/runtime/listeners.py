@@ -24,6 +24,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from veredus.kernel.absence import was_away
 from veredus.kernel.errors import words_of
 from veredus.node.admission import Admission, AdmissionLimits
 from veredus.node.lookups import Lookups
@@ -47,7 +48,8 @@ HANDSHAKES_AT_ONCE_MAX = 1
 """How many steps of TLS handshakes are done at once by threads: the loop has the other processors."""
 ENDED_COUNT_MAX = 1
 """How many of those who write no more get a transport in one turn, beside the others: they may have hung up."""
-SWEEP_S = 0.1
+SWEEP_NS = 100_000_000
+SWEEP_S = SWEEP_NS / 1e9
 LATE_NS = 250_000_000
 """For how much longer than its time a connection is kept: what it greets may be told first why it is let go."""
 REST_S = 0.1
@@ -127,6 +129,8 @@ class Arrivals:
         self._begins: dict[int, Callable[[], object]] = {}
         """What is to be done when its turn has come, by the key of each place in that line."""
         self._timer: asyncio.TimerHandle | None = loop.call_later(SWEEP_S, self._sweep)
+        self._swept_ns = time.monotonic_ns()
+        """When it was looked last who is late."""
 
     def enter(self, listener: str, address: str, abandon: Callable[[], object]) -> Place | None:
         """A place for a connection that was accepted, None where there is none; others may have to go for it."""
@@ -208,6 +212,9 @@ class Arrivals:
 
     def _sweep(self) -> None:
         self._timer = self.loop.call_later(SWEEP_S, self._sweep)
+        due_ns, self._swept_ns = self._swept_ns + SWEEP_NS, time.monotonic_ns()
+        if was_away(due_ns, self._swept_ns, self.admission.limits.greeting_timeout_ns):
+            self.admission.wait_anew(self._swept_ns)
         once_read(self.loop, self._turn_out_late)
 
     def _turn_out_late(self, heard_ns: int) -> None:

@@ -20,13 +20,12 @@ from .binding import Bound
 from .certificates import COMMON_NAME, Certificate, certificate_of
 from .host import Host
 from .listeners import Arrivals, Listener, Peer, Place, tcp_peer_of, unix_peer_of
+from .parting import LINGER_S, Parting
 from .taking import Taking
 from .unwritten import ABANDONED, Unwritten
 
 _LOOKS = 8
 """How often within `silence_max` it is looked at least who is slow to take it."""
-LINGER_S = 5.0
-"""How long a link that is closed waits for a peer that reads nothing of what is still to be written to it."""
 COPY_SIZE_MAX = 64 << 10
 """What was read is copied up to this size: a small record in the tail shall not hold a large buffer."""
 
@@ -78,6 +77,7 @@ class StreamLink(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._number = 0
         self._lingering: asyncio.TimerHandle | None = None
+        self._parting: Parting | None = None
         self.certificate: Certificate | None = None
         """What the peer has shown, and the transport has verified."""
         self.size_max = 0
@@ -127,7 +127,7 @@ class StreamLink(asyncio.BufferedProtocol):
         if self._lingering is not None:
             self._lingering.cancel()
         # One of TLS knows us, and holds what was not written: by a cycle it would stay until garbage is collected.
-        self._transport = self._taking = None
+        self._transport = self._taking = self._parting = None
         if self._number:
             self._host.close_link(self._number, words_of_end(exc))
 
@@ -146,7 +146,7 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def send(self, buffers: Sequence[Octets]) -> None:
         """Write the buffers in order."""
-        if self._transport is not None and self._taking is not None and not self._transport.is_closing():
+        if self._transport is not None and self._taking is not None and not self._is_closing:
             self._transport.writelines(buffers)
             self._taking.note(buffers)
             self._doors.wrote(self, min(self._transport.get_write_buffer_size(), sum(map(len, buffers))))
@@ -156,9 +156,20 @@ class StreamLink(asyncio.BufferedProtocol):
 
         Where there is TLS, its peer has as long to say goodbye.
         """
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is None or self._taking is None or self._transport.is_closing():
+            return
+        is_plain = self._transport.get_extra_info("ssl_object") is None
+        if is_plain and self._host.is_stopped:
+            self._transport.close()
+        elif is_plain and self._parting is None:
+            self._parting = Parting(self._transport, self._taking, self.connection_lost)
+        elif not is_plain:
             self._transport.close()
             self._linger(None)
+
+    @property
+    def _is_closing(self) -> bool:
+        return self._transport is None or self._parting is not None or self._transport.is_closing()
 
     def _linger(self, taken_before: int | None) -> None:
         assert self._transport is not None
@@ -185,7 +196,7 @@ class StreamLink(asyncio.BufferedProtocol):
             self._taking.taken_size,
             self._received_size,
             self._doors.is_unheard(self._number),
-            self._transport.is_closing(),
+            self._is_closing,
             self._is_proven,
             self._taking.shared,
         )
@@ -199,7 +210,7 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def set_size_max(self, size: int) -> None:
         """How much may wait: with a part of it the link is congested, and it is drained at a quarter of that part."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._is_closing:
             self.size_max = size
             self._transport.set_write_buffer_limits(high=push_size_of(size), low=push_size_of(size) // 4)
             if self._is_congested:
@@ -212,12 +223,12 @@ class StreamLink(asyncio.BufferedProtocol):
 
     def pause_reading(self) -> None:
         """Read no more for now."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._is_closing:
             self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Read again."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._is_closing:
             self._transport.resume_reading()
 
 

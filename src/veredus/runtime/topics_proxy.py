@@ -20,6 +20,7 @@ from .audit import AuditedLogger, audit_log_of
 from .binding import bind_tcp
 from .clocks import read_clocks
 from .files import check_tokens
+from .hearing import once_read
 from .logs import log_loop_failures, say_held_back
 from .peers import Peers
 from .reloads import Reloads
@@ -156,6 +157,7 @@ class TopicsProxy:
         """Close every socket; what was answered has half a second to leave."""
         if self._timer is not None:
             self._timer.cancel()
+            self._timer = None
         self._telling.cancel()
         self._sockets.close()
         self._askers.close()
@@ -189,7 +191,7 @@ class TopicsProxy:
             if isinstance(failure, VeredusError):
                 return
             raise
-        # Each answer is waited for equally long: none is due before the one that the timer was set for.
+        # Nothing is due before what the timer was set for.
         if self._timer is None:
             self._wake_in_time()
 
@@ -200,5 +202,9 @@ class TopicsProxy:
             self._timer = self._loop.call_later(delay_s, self._wake)
 
     def _wake(self) -> None:
-        self._timer = None
-        self._tell(DeadlineReached())
+        once_read(self._loop, self._judge)
+
+    def _judge(self, heard_ns: int) -> None:
+        if self._timer is not None:
+            self._timer = None
+            self._tell(DeadlineReached(heard_ns))

@@ -29,6 +29,7 @@ from veredus.protocols.zmtp.mechanisms import Credential
 from .clocks import read_clocks
 from .hearing import once_read
 from .listeners import Place
+from .parting import Parting
 from .sockets import ReadMemory
 from .taking import Taking
 from .unwritten import Unwritten
@@ -96,6 +97,8 @@ class Links:
         self._is_late_due = False
         """Whether the loop is to go on with these."""
         self._tick = self.loop.call_later(TICK_S, self._wake_all)
+        self.is_closed = False
+        """Whether nobody is left who could wait for the ends of links."""
 
     def add(self, link: MessageLink) -> None:
         """A link came up."""
@@ -171,6 +174,7 @@ class Links:
 
     def close(self) -> None:
         """Write what waits, and close every link."""
+        self.is_closed = True
         self._tick.cancel()
         self._write_all()
         for link in list(self._links):
@@ -204,6 +208,7 @@ class MessageLink(asyncio.BufferedProtocol):
         self._place = place
         self._transport: asyncio.Transport | None = None
         self._taking: Taking | None = None
+        self._parting: Parting | None = None
         self._has_greeted = False
         self._is_congested = False
         self._is_held = False
@@ -244,7 +249,7 @@ class MessageLink(asyncio.BufferedProtocol):
 
     @property
     def _is_closing(self) -> bool:
-        return self._transport is None or self._transport.is_closing()
+        return self._transport is None or self._parting is not None or self._transport.is_closing()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """The connection is up: greet."""
@@ -284,6 +289,7 @@ class MessageLink(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._links.remove(self)
+        self._parting = None
         if self._place is not None:
             self._place.leave()
         fault = self.wire.fault
@@ -328,7 +334,7 @@ class MessageLink(asyncio.BufferedProtocol):
     def write(self) -> None:
         """Write what waits."""
         outgoing = self.wire.take_outgoing()
-        if outgoing and self._transport is not None and not self._transport.is_closing():
+        if outgoing and self._transport is not None and not self._is_closing:
             assert self._taking is not None
             self._transport.writelines(outgoing)
             self._taking.note(outgoing)
@@ -346,13 +352,13 @@ class MessageLink(asyncio.BufferedProtocol):
             self._taking.taken_size,
             self._received_size,
             self._is_ours,
-            self._transport.is_closing(),
+            self._is_closing,
             is_proven=isinstance(self._owner.payer_of(self), str),
         )
 
     def set_size_max(self, size: int) -> None:
         """With how much unwritten the link is read from no more; it is again at a quarter of that."""
-        if self._transport is not None and not self._transport.is_closing():
+        if self._transport is not None and not self._is_closing:
             self.size_max = size
             self._transport.set_write_buffer_limits(high=size, low=size // 4)
 
@@ -403,11 +409,13 @@ class MessageLink(asyncio.BufferedProtocol):
             make, _ = self._late.popleft()
             self.send(make())
         self.write()
-        if self._transport is not None:
+        if self._links.is_closed and self._transport is not None:
             self._transport.close()
+        elif self._transport is not None and self._taking is not None and not self._is_closing:
+            self._parting = Parting(self._transport, self._taking, self.connection_lost)
 
     def _set_reading(self) -> None:
-        if self._transport is None or self._transport.is_closing():
+        if self._transport is None or self._is_closing:
             return
         if self._is_ours or self._is_congested:
             self._transport.pause_reading()

@@ -29,7 +29,7 @@ from .exchange import (
 )
 from .facts import SubscriptionOpened, SubscriptionSettled
 from .orders import Orders
-from .ranges import joined, raised, touched
+from .ranges import is_in, joined, raised, touched
 from .spread import Spread
 from .subscription import Awaited, Subscription
 from .tables import StreamsLimits
@@ -182,8 +182,10 @@ class Cursors:
                 floor, settled = raised(fact.floor, fact.settled)
                 self._orders.say(ConfirmSettled(session, floor, touched(settled, ranges)))
             case ReturnRequested(session, sequence):
-                subscription.note_taken_back(sequence)
-                self._orders.say(ConfirmReturned(session, sequence, is_parked=False))
+                is_settled = sequence <= fact.floor or is_in(sequence, fact.settled)
+                if not is_settled:
+                    subscription.note_taken_back(sequence)
+                self._orders.say(ConfirmReturned(session, sequence, is_parked=is_settled))
             case HandedOut(session, sequence):
                 self._orders.say(ConfirmHanded(session, sequence))
 

@@ -24,7 +24,7 @@ from .feeding import Feeding
 from .flow import Flow
 from .orders import Orders
 from .parking import Parking
-from .ranges import joined
+from .ranges import is_in, joined
 from .subscription import Subscription
 
 READ_NS = QUANTUM_NS // 4
@@ -68,7 +68,7 @@ class Returning:
             # It is on its way to the dead letters already, and answered when it is known to be one.
             return
         elif not subscription.is_unsettled(event.sequence):
-            self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=True))
+            self._await_settlement(event, subscription, now)
         elif not event.is_retry and not subscription.parked_to:
             self._refuse(
                 event, "no-dead-letters", "this subscription has no stream for dead letters: subscribe with parked_to"
@@ -90,6 +90,20 @@ class Returning:
             given[event.sequence] = event
             if len(given) == 1:
                 self._feeding.in_turn(subscription, partial(self._begin, flow), now)
+
+    def _await_settlement(self, event: ReturnRequested, subscription: Subscription, now: Now) -> None:
+        """It is done with already, as far as this node knows: say so when the journal knows it, too."""
+        if event.sequence <= subscription.floor_durable:
+            self._orders.say(ConfirmReturned(event.session, event.sequence, is_parked=True))
+        elif is_in(event.sequence, subscription.leaving):
+            # It is unsettled again where the journal does not take the dead letter.
+            self._feeding.in_turn(subscription, partial(self._take_back_now, event), now)
+        else:
+            self._cursors.count(event, subscription, now)
+
+    def _take_back_now(self, event: ReturnRequested, now: Now) -> None:
+        if self._feeding.flow_of(event.session) is not None:
+            self.take_back(event, now)
 
     def _has_no_room(self, subscription: Subscription, sequence: int) -> bool:
         self._cursors.spread.make_room(subscription)
@@ -123,6 +137,9 @@ class Returning:
                 return
             if self._park(flow, sequence, records, now):
                 return
+        subscription = _subscription_of(flow)
+        if subscription.is_stale:
+            self._cursors.journal(subscription, now)
 
     def _end(self, flow: Flow, now: Now) -> None:
         """The subscription may change again: what was given back meanwhile takes its turn behind what waits."""
@@ -183,9 +200,11 @@ class Returning:
         return True
 
     def _settle(self, flow: Flow, subscription: Subscription, sequence: int) -> bool:
-        """Count it as done with; where that cannot be, or is so already, answer at once."""
+        """Count it as done with: where that cannot be, answer at once; where it is so already, once that is stored."""
         if not subscription.is_unsettled(sequence):
-            self._confirm(flow, sequence)
+            # The cursor is not journaled here: others that are moved with this one count as done with by now.
+            subscription.wait(self._drop(flow, sequence))
+            subscription.is_stale = True
         elif not subscription.settle_one(sequence):
             message = (
                 "the subscription would have more ranges of unsettled publications than the limit,"
@@ -207,12 +226,16 @@ class Returning:
         self._answer(flow, sequence, _refusal(self._given[flow][sequence], code, message))
 
     def _answer(self, flow: Flow, sequence: int, answer: ConfirmReturned | Refuse) -> None:
-        given = self._given[flow]
-        del given[sequence]
-        if not given:
-            del self._given[flow]
+        self._drop(flow, sequence)
         if self._feeding.is_there(flow):
             self._orders.say(answer)
+
+    def _drop(self, flow: Flow, sequence: int) -> ReturnRequested:
+        given = self._given[flow]
+        event = given.pop(sequence)
+        if not given:
+            del self._given[flow]
+        return event
 
     def missed(self, flow: Flow, sequence: int, code: str, now: Now) -> None:
         """The journal cannot read it."""

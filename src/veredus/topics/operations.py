@@ -99,9 +99,14 @@ class Message(NamedTuple):
 
 @dataclass(slots=True)
 class _Place:
-    """A topic, as far as this process has to do with it."""
+    """A topic, as far as this process has to do with it.
+
+    What its caller has is marked here, at any time, and saved with the next state of the topic: the caller is told
+    without the lock.
+    """
 
     lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Held by the operation on the topic, until the state that it leaves is there."""
     messages: list[Message] = field(default_factory=list)
     """What came under the id in `messages_of`."""
     messages_of: str = ""
@@ -109,6 +114,8 @@ class _Place:
     """How many of what came the caller has, in all."""
     missed_id: str = ""
     """Under which id the caller was told of what is gone, until that is saved."""
+    marked: tuple[int, str] = (0, "")
+    """Which of the two marks are in the state that the present operation saves: only these are forgotten by it."""
 
 
 class Operations:
@@ -137,7 +144,8 @@ class Operations:
                 place.given_count = 0
             # Where this cannot be written, it is as if the process had been killed here.
             with suppress(Unavailable):
-                await self._save_marks(topic)
+                async with place.lock:
+                    await self._save_marks(topic)
 
     # ── what the caller was told ─────────────────────────────────────────────────────────────────────────────────────
 
@@ -146,18 +154,30 @@ class Operations:
 
         A caller that does not wait so long is told nothing: its put is still the one to be tried again.
         """
-        place = self._place(topic)
-        async with place.lock:
+        lock = self._place(topic).lock
+        await lock.acquire()
+        is_left = False
+        try:
             state = self._state(topic)
             if state.putting is None or not state.putting.is_taken:
                 return
             saved = self._saved(topic, end_report(state), is_synced=False)
+
+            def untell(_: asyncio.Future[None]) -> None:
+                self._home.states.hold(self._id, topic, state)
+                lock.release()
+
             try:
                 with suppress(Unavailable):
                     await asyncio.shield(saved)
             except asyncio.CancelledError:
-                saved.add_done_callback(lambda _: self._home.states.hold(self._id, topic, state))
+                # What follows on the topic begins with what is held then, and would be undone by it otherwise.
+                is_left = True
+                saved.add_done_callback(untell)
                 raise
+        finally:
+            if not is_left:
+                lock.release()
 
     def given(self, topic: str, count: int = 1) -> None:
         """The caller has what it took, so many; the next operation on the topic says that it is done with it."""
@@ -173,8 +193,9 @@ class Operations:
             self._place(topic).missed_id = str(error.details["message_id"])
 
     def _marked(self, topic: str) -> ClientState:
-        """The topic's state, with what its caller was told and given."""
+        """The topic's state, with what its caller was told and given by now."""
         state, place = self._state(topic), self._place(topic)
+        place.marked = (place.given_count, place.missed_id)
         if place.missed_id:
             state = end_missed(state, place.missed_id)
         if state.got is not None and place.given_count > state.got.done_count:
@@ -186,9 +207,14 @@ class Operations:
         self._forget_marks(topic)
 
     def _forget_marks(self, topic: str) -> None:
-        """They are saved."""
+        """Those that were `marked` are saved, but none that was made since."""
         place = self._place(topic)
-        place.given_count, place.missed_id = 0, ""
+        given_count, missed_id = place.marked
+        if place.given_count == given_count:
+            place.given_count = 0
+        if place.missed_id == missed_id:
+            place.missed_id = ""
+        place.marked = (0, "")
 
     async def _save_marks(self, topic: str) -> None:
         state = self._marked(topic)

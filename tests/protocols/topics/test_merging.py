@@ -10,6 +10,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from veredus.kernel.effects import Note
+from veredus.kernel.events import DeadlineReached
 from veredus.kernel.turns import QUANTUM_NS
 from veredus.protocols.topics import giving, keeping
 from veredus.protocols.topics import transfer as t
@@ -454,6 +456,17 @@ def test_a_giver_that_begins_many_topics_and_leaves_keeps_no_other_one_waiting()
     assert scene.say(begun("127.0.0.1:9003", "another")).status == "OK"
     first, newest = (scene.say(begun(GIVER, f"t{number}")) for number in (0, KEEPINGS_MAX - 1))
     assert (first.status, newest.status) == ("OK", "OK"), "what was forgotten begins again"
+
+
+def test_a_giver_that_goes_quiet_is_forgotten_but_not_for_the_time_in_which_the_keeper_was_away() -> None:
+    scene = ServerScene()
+    assert scene.say(begin()).status == "OK"
+    scene.rig.time_ns += 10 * keeping.QUIET_NS
+    scene.tell(DeadlineReached())
+    assert scene.say(part((1, "bob", 1, b"one"))).status == "OK", "it is not forgotten"
+    scene.pass_time(keeping.QUIET_NS)
+    assert "giver-quiet" in [note.event for note in scene.take(Note)]
+    assert scene.say(part((2, "bob", 2, b"two"))).status == "SERVER_UNAVAILABLE"
 
 
 def test_so_many_topics_come_at_once_and_no_more() -> None:

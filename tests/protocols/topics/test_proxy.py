@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from veredus.kernel.errors import PeerFault
+from veredus.kernel.events import DeadlineReached
 from veredus.protocols.topics import messages as m
 from veredus.protocols.topics.conflicts import HELD_NS, MERGES_MAX
 from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked
@@ -70,6 +71,37 @@ def test_a_proxy_that_has_just_begun_assigns_nothing_before_servers_could_claim_
     scene.answer(1)
     scene.pass_time(6 * SECOND)
     assert isinstance(scene.ask(3, m.Subscribe("alice", "new"))[0], Ask)
+
+
+@pytest.mark.parametrize("is_woken", [True, False])
+def test_a_proxy_that_stood_still_while_it_listened_has_not_learned_by_that(is_woken: bool) -> None:
+    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND))
+    scene.claim("s1:1", "a")
+    scene.pass_time(5 * SECOND)
+    scene.now_ns += 60 * SECOND
+    if is_woken:
+        scene.tell(DeadlineReached())
+    assert said(scene.ask(1, m.Subscribe("alice", "new")))[0][1] == "PROXY_DOES_NOT_KNOW_ANY_SERVER"
+    scene.tell(DeadlineReached())
+    scene.pass_time(5 * SECOND)
+    ((_, status, text),) = said(scene.ask(2, m.Subscribe("alice", "new")))
+    assert status == "PROXY_DOES_NOT_KNOW_ANY_SERVER", (
+        "what servers said meanwhile may be lost: they have a period again"
+    )
+    assert "started 70 s ago" in text
+    scene.pass_time(SECOND)
+    assert isinstance(scene.ask(3, m.Subscribe("alice", "new"))[0], Ask)
+
+
+def test_a_proxy_that_was_busy_for_a_moment_while_it_listened_goes_on_with_what_it_had() -> None:
+    scene = Scene(replace(SETTINGS, learning_ns=6 * SECOND))
+    scene.claim("s1:1", "a")
+    scene.pass_time(5900 * MILLISECOND)
+    scene.now_ns += 900 * MILLISECOND
+    scene.tell(DeadlineReached())
+    assert said(scene.ask(1, m.Subscribe("alice", "new")))[0][1] == "PROXY_DOES_NOT_KNOW_ANY_SERVER"
+    scene.pass_time(100 * MILLISECOND)
+    assert isinstance(scene.ask(2, m.Subscribe("alice", "new"))[0], Ask)
 
 
 def test_a_proxy_that_has_heard_all_of_its_servers_need_not_wait() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from tests.protocols.topics.floor import LINK, MS, PROXY, SERVER, SETTINGS, ServerScene
 from veredus.kernel.effects import CloseLink, Note
-from veredus.kernel.events import LinkClosed
+from veredus.kernel.events import DeadlineReached, LinkClosed
 from veredus.protocols.links import DrainRequested
 from veredus.protocols.topics.exchange import Answered, Ask, Asked, Meet
 from veredus.protocols.topics.messages import (
@@ -252,6 +252,17 @@ def test_a_proxy_that_is_silent_for_a_whole_period_is_noted_once_until_it_answer
         scene.pass_time(10 * MS)
     scene.tell(Answered(asks[-1].token, encode_message(Status(PROXY, "OK")), LINK))
     assert noted(14) == [("warning", "proxy-silent", PROXY)]
+
+
+def test_no_proxy_was_silent_while_the_server_itself_was_away() -> None:
+    scene = ServerScene(replace(SETTINGS, proxies=(PROXY,), answer_ns=100 * MS, retries_max=0))
+    scene.pass_time(SECOND)
+    scene.rig.time_ns += 500 * SECOND
+    scene.tell(DeadlineReached())
+    scene.pass_time(5 * SECOND - 1)
+    assert scene.take(Note) == []
+    scene.pass_time(SECOND)
+    assert [note.event for note in scene.take(Note)] == ["proxy-silent"]
 
 
 def test_a_server_without_proxies_says_that_nobody_finds_it() -> None:

@@ -110,6 +110,25 @@ def test_a_greeting_that_does_not_come_is_given_up_on_both_sides() -> None:
     assert [t.code for t in told if isinstance(t, TellLinkClosed)] == ["greeting-timeout"]
 
 
+@pytest.mark.parametrize("said", [b"", frames.encode_attach("", 2)], ids=["nothing", "ATTACH"])
+@pytest.mark.parametrize("is_told_first", [True, False])
+def test_a_node_that_was_away_while_a_peer_greeted_gives_it_the_whole_time_anew(
+    said: bytes, is_told_first: bool
+) -> None:
+    place = Place()
+    place.open(1)
+    if is_told_first:
+        place.receive(1, said)
+    place.monotonic_ns += 10 * place.limits.greeting_timeout_ns
+    place.wait(0)
+    if not is_told_first:
+        place.receive(1, said)
+    place.wait(place.limits.greeting_timeout_ns - 1)
+    assert place.closed == {}
+    place.wait(1)
+    assert len(place.closed) == 1
+
+
 def test_who_has_greeted_and_whose_token_is_not_checked_in_time_is_told_that_and_may_try_again() -> None:
     place = Place()
     place.is_known_who_asks = False

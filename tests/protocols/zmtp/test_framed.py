@@ -238,6 +238,18 @@ def test_who_does_not_finish_the_handshake_in_time_is_let_go(said: bytes) -> Non
     assert peer.echo.told == []
 
 
+def test_a_node_that_was_away_while_a_peer_shook_hands_gives_it_the_whole_time_anew() -> None:
+    peer = Peer()
+    peer.say(OPENING[:11])
+    peer.now_ns = 500 * SECOND_NS
+    peer.tell(DeadlineReached())
+    assert peer.closed == []
+    peer.wait(5 * SECOND_NS - 1)
+    assert peer.closed == []
+    peer.wait(1)
+    assert [order.reason for order in peer.closed] == ["greeting-timeout"]
+
+
 def test_a_silent_peer_is_pinged_and_one_that_answers_lives() -> None:
     peer = Peer()
     peer.say(OPENING)

@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
+from veredus.kernel.absence import was_away
 from veredus.kernel.engine import Now
 from veredus.streams import exchange as x
 
@@ -75,8 +76,14 @@ class Announcing:
 
     def wake(self, now: Now) -> bool:
         """Tell those whose time has come; whether a period began."""
-        is_period = self._period_at_ns is not None and self._period_at_ns <= now.monotonic_ns
-        if is_period:
+        at_ns = self._period_at_ns
+        is_period = at_ns is not None and at_ns <= now.monotonic_ns
+        if at_ns is not None and is_period:
+            if was_away(at_ns, now.monotonic_ns, self._pace.period_ns):
+                # Who could not be heard meanwhile was not silent.
+                self._silent_since_ns = {
+                    proxy: -1 if since_ns < 0 else now.monotonic_ns for proxy, since_ns in self._silent_since_ns.items()
+                }
             self._period_at_ns = now.monotonic_ns + self._pace.period_ns
             self._unheard_at_ns.clear()
             self.announce()

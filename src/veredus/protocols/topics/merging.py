@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from veredus.kernel.absence import was_away
 from veredus.kernel.addresses import check_reached
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
@@ -79,7 +80,13 @@ class Merging:
         for keeping in list(self._keepings.values()):
             if keeping.turn_ns is not None and keeping.turn_ns <= now.monotonic_ns:
                 keeping.give_turn(now)
-            if keeping.heard_ns + QUIET_NS <= now.monotonic_ns and not keeping.is_working:
+            quiet_at_ns = keeping.heard_ns + QUIET_NS
+            if quiet_at_ns > now.monotonic_ns:
+                continue
+            if keeping.is_working or was_away(quiet_at_ns, now.monotonic_ns, QUIET_NS):
+                # It waits for us, or what it said lies unread, or has to be said once more.
+                keeping.heard_ns = now.monotonic_ns
+            else:
                 self._desk.note("warning", "giver-quiet", topic=keeping.topic, giver=keeping.giver)
                 keeping.close()
 

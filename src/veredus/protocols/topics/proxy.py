@@ -10,9 +10,9 @@ subscribed since, or left, and no answer may be older than that: where its envel
 waits, and is asked once for all who wait when the one before it was answered. They are put off with that one.
 
 It keeps nothing but its map, which servers tell it. A proxy that has just begun assigns no topic before every server
-had time to claim its own: it would give away what another proxy has assigned. A server that did not answer is *silent*
-until it does; meanwhile one request in `answer_ns` is let through to it and the others are answered at once, so that
-whoever asks hears why in time.
+had time to claim its own (`learning`): it would give away what another proxy has assigned. A server that did not answer
+is *silent* until it does; meanwhile one request in `answer_ns` is let through to it and the others are answered at
+once, so that whoever asks hears why in time.
 
 Where several servers claim a topic, each one but that with the least id is told to give its part away, at each of its
 periodic messages until it has. Meanwhile the topic's messages go on to the server to which they went before, so that
@@ -45,10 +45,11 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault, Refused
 from veredus.kernel.events import DeadlineReached
 
-from .announcements import Announcements, no_server, not_heard
+from .announcements import Announcements, no_server
 from .asked import IN_CONFLICT, WISHES, Key, Question, is_of_proxy, unavailable_said, unheard_said, why_not_taken
 from .conflicts import Conflicts
 from .exchange import Answer, Answered, Ask, Asked, Meet, no_member, note_no_member
+from .learning import Learning
 from .mapping import Conflict, TopicMap
 from .messages import (
     END_OF_HEADER,
@@ -91,7 +92,7 @@ class ProxySettings:
     """For how long nothing is assigned at first; more than servers' period."""
     servers: tuple[str, ...] = ()
     """Who may be a server, and must have said what it claims before anything is assigned. With none, anybody may, and
-    `learning_ns` must have passed."""
+    `learning_ns` must have passed in which it could be heard."""
     requests_max: int = 10_000
     body_size_max: int = 1 << 20
     """The largest body that is handed on."""
@@ -120,14 +121,11 @@ class Proxy:
         self.peer_count = 0
         """How many peers wait for an answer."""
         self._last_token = 0
-        self._began_ns: int | None = None
-        self._has_learned = False
+        self._learning = Learning(settings.servers, settings.learning_ns, settings.answer_ns)
         self._heard_ns: dict[str, int] = {}
         """By server, when it answered last (monotonic)."""
         self._silent: dict[str, tuple[int, int]] = {}
         """By server: since when it is silent (wall clock), and when it was last asked all the same (monotonic)."""
-        self._unheard = list(settings.servers)
-        """Who is listed and has not said yet which topics it has."""
         self._conflicts = Conflicts()
         self._now = Now(0, 0)
         self._effects: list[Effect] = []
@@ -137,21 +135,27 @@ class Proxy:
         self._now = now
         effects: list[Effect] = []
         self._effects = effects
-        if self._began_ns is None:
-            self._began_ns = now.monotonic_ns
+        self._learning.begin(now.monotonic_ns)
         if isinstance(event, Asked):
             self._asked(event)
         elif isinstance(event, Answered):
             self._answered(event.token, event.data)
         else:
-            self._ask_what_is_due()
+            heard_ns = now.monotonic_ns if event.heard_ns is None else min(now.monotonic_ns, event.heard_ns)
+            self._learning.look(heard_ns)
+            self._ask_what_is_due(heard_ns)
         return effects
 
     def deadline(self) -> int | None:
-        """When an answer is due."""
+        """When an answer is due, or it is to be looked how long the proxy has listened.
+
+        None is ever due before the last one that was told: each answer is waited for equally long, and looks are no
+        further apart.
+        """
+        look_ns = self._learning.deadline()
         for question in self._questions.values():
-            return question.due_ns
-        return None
+            return question.due_ns if look_ns is None else min(look_ns, question.due_ns)
+        return look_ns
 
     @property
     def silent(self) -> dict[str, int]:
@@ -211,7 +215,7 @@ class Proxy:
         self._hear_of(server)
         if server not in self.topics:
             self._effects.append(Meet(server))
-            self._unheard = [listed for listed in self._unheard if listed != server]
+            self._learning.hear(server)
         topics = message.topics if isinstance(message, Periodic) else None
         self._conflicts.hear(self.topics.learn(server, topics), self.topics.has)
         self._say(peer, StatusWord.OK)
@@ -255,23 +259,12 @@ class Proxy:
             self.topics.withdraw(topic, server)  # Nobody was asked.
 
     def _assign(self, topic: str) -> str:
-        missing = self._missing()
+        missing = self._learning.missing(self._now.monotonic_ns)
         if missing:
             raise Refused("learning", missing, topic=topic)
         server = self.topics.assign(topic, self._silent)
         self._effects.append(Note("info", "topic-assigned", {"topic": topic, "server": server}))
         return server
-
-    def _missing(self) -> str:
-        """What must be known before a topic is assigned, "" when it is."""
-        if not self._has_learned:
-            settings, waits_for = self.settings, self._unheard
-            assert self._began_ns is not None
-            passed_ns = self._now.monotonic_ns - self._began_ns
-            if passed_ns < settings.learning_ns and (waits_for or not settings.servers):
-                return not_heard(waits_for, passed_ns)
-            self._has_learned = True
-        return ""
 
     # ── questions to servers ─────────────────────────────────────────────────────────────────────────────────────────
 
@@ -321,10 +314,11 @@ class Proxy:
                 question.rivals = self.topics.rivals_of(question.topic) if question.name in IN_CONFLICT else ()
             self._ask_or_say(question)
 
-    def _ask_what_is_due(self) -> None:
+    def _ask_what_is_due(self, heard_ns: int) -> None:
+        """Ask again, or give up, what was not answered in what had come by then."""
         while self._questions:
             token, question = next(iter(self._questions.items()))
-            if question.due_ns > self._now.monotonic_ns:
+            if question.due_ns > heard_ns:
                 return
             del self._questions[token]
             why_held = self._why_held(question)
@@ -396,7 +390,7 @@ class Proxy:
             self._announcements.note_proxy(server, self._now.monotonic_ns)
             self.topics.drop(server)
             self._conflicts.hear((), self.topics.has)
-            self._unheard += [listed for listed in self.settings.servers if listed == server]
+            self._learning.forget(server)
         self._put_off(question, f"{no_server(server)}: try again, and set topics.id of the server that says so")
 
     def _answered_in_conflict(self, question: Question, data: bytes) -> None:
@@ -414,8 +408,8 @@ class Proxy:
             question.tries = 1
             self._ask_or_say(question)
         elif not self._ask_another(question):
-            if self._unheard:
-                unheard = unheard_said(question, self._unheard)
+            if self._learning.unheard:
+                unheard = unheard_said(question, self._learning.unheard)
                 self._answer(question, self._status(StatusWord.SERVER_UNAVAILABLE, unheard))
             else:
                 self._answer(question, question.done or data)

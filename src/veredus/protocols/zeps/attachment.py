@@ -22,6 +22,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
+from veredus.kernel.absence import was_away
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
@@ -140,8 +141,8 @@ class NodeLink:
                 self._close(code)
             case FrameRefused() if self._phase is _Phase.LISTENING:
                 self._reject(event.code, event.message)
-            case DeadlineReached() if self._deadlines.due(now.monotonic_ns):
-                self._reject("greeting-timeout", "no ATTACH arrived within limits.greeting_timeout")
+            case DeadlineReached():
+                self._judge_greeting(now)
             case LinkClosed():
                 self._become_closed()
             case _:
@@ -276,6 +277,16 @@ class NodeLink:
         self._is_framed = event.door == FRAMED_DOOR
         self._late_ns = (event.accepted_ns or now.monotonic_ns) + self._limits.greeting_timeout_ns
         self._deadlines.set("greeting", self._late_ns)
+
+    def _judge_greeting(self, now: Now) -> None:
+        due_ns, greeting_ns = self._deadlines.next_ns(), self._limits.greeting_timeout_ns
+        if due_ns is None or not self._deadlines.due(now.monotonic_ns):
+            return
+        if was_away(due_ns, now.monotonic_ns, greeting_ns):
+            self._late_ns = now.monotonic_ns + greeting_ns
+            self._deadlines.set("greeting", self._late_ns)
+        else:
+            self._reject("greeting-timeout", "no ATTACH arrived within limits.greeting_timeout")
 
     def _outlive(self, effects: Sequence[object], now: Now) -> Sequence[object]:
         """The life is over. Its socket may attach again, unless the node stops or hears nothing from it."""

@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias
 
+from veredus.kernel.absence import was_away
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.effects import CloseLink, Note, Send
 from veredus.kernel.engine import Now
@@ -256,8 +257,12 @@ class Version2:
         )
 
     def _watch(self, event: DeadlineReached, now: Now) -> None:
+        late_ns, greeting_ns = self._deadlines.next_ns(), self._limits.greeting_timeout_ns
         if self._deadlines.due(now.monotonic_ns):
-            if self.phase is Phase.ASKING:
+            assert late_ns is not None
+            if was_away(late_ns, now.monotonic_ns, greeting_ns):
+                self._deadlines.set("greeting", now.monotonic_ns + greeting_ns)
+            elif self.phase is Phase.ASKING:
                 # The peer has said who it is, and has waited for its turn.
                 self._say_goodbye("too-busy", "too many tokens are being checked: try again later")
             else:

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from veredus.kernel.absence import was_away
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
@@ -91,13 +92,19 @@ class ZmtpLink:
         self._received_ns = now.monotonic_ns
 
     def wake(self, now: Now) -> None:
-        """A deadline may be due. For how long the node comes late is not silence: it has pinged nobody meanwhile."""
+        """A deadline may be due.
+
+        For how long the node comes late is not silence: it has pinged nobody meanwhile, nor answered a greeting.
+        """
         due_ns = self._deadlines.next_ns()
         if due_ns is not None and due_ns < now.monotonic_ns:
             self._received_ns = min(now.monotonic_ns, self._received_ns + now.monotonic_ns - due_ns)
+        greeting_ns = self.timing.greeting_timeout_ns
         for name in self._deadlines.due(now.monotonic_ns):
             silent_ns = 0 if self._is_paused else now.monotonic_ns - self._received_ns
-            if name == "greeting":
+            if name == "greeting" and due_ns is not None and was_away(due_ns, now.monotonic_ns, greeting_ns):
+                self._deadlines.set("greeting", now.monotonic_ns + greeting_ns)
+            elif name == "greeting":
                 self.connection.fail(
                     PeerFault("greeting-timeout", "the handshake was not complete within limits.greeting_timeout")
                 )

@@ -1,0 +1,109 @@
+"""Connections that this side ends: the last word arrives, and nobody is waited for without end."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Awaitable, Callable
+from typing import cast
+
+import pytest
+import uvloop
+
+from veredus.runtime import parting
+from veredus.runtime.parting import Parting
+from veredus.runtime.taking import Taking
+
+LAST = b"refused: no such thing"
+PIECE = bytes(64 << 10)
+Run = Callable[[Awaitable[None]], None]
+
+
+class Refusing(asyncio.BufferedProtocol):
+    """Says one last word to whoever says something."""
+
+    def __init__(self) -> None:
+        self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._memory = bytearray(16)
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def get_buffer(self, sizehint: int) -> bytearray:
+        return self._memory
+
+    def buffer_updated(self, nbytes: int) -> None:
+        assert self._transport is not None
+        self._transport.write(LAST)
+        self._transport.pause_reading()
+        Parting(self._transport, Taking(self._transport), self.lost.set_result)
+
+
+@pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+def run(request: pytest.FixtureRequest) -> Run:
+    def run(story: Awaitable[None]) -> None:
+        with asyncio.Runner(loop_factory=request.param) as runner:
+            runner.run(asyncio.wait_for(story, 20))
+
+    return run
+
+
+async def pair() -> tuple[Refusing, socket.socket]:
+    """A connection, both ends of it."""
+    ours, theirs = socket.socketpair()
+    theirs.setblocking(False)
+    _, refusing = await asyncio.get_running_loop().connect_accepted_socket(Refusing, ours)
+    return refusing, theirs
+
+
+async def flood(connection: socket.socket, count: int) -> None:
+    for _ in range(count):
+        await asyncio.get_running_loop().sock_sendall(connection, PIECE)
+
+
+async def heard(connection: socket.socket) -> bytes:
+    octets = b""
+    while taken := await asyncio.get_running_loop().sock_recv(connection, 4096):
+        octets += taken
+    return octets
+
+
+def test_the_last_word_reaches_who_goes_on_writing_and_the_connection_ends_with_that_peer(run: Run) -> None:
+    async def story() -> None:
+        refusing, theirs = await pair()
+        await flood(theirs, 64)
+        assert await heard(theirs) == LAST
+        assert not refusing.lost.done()
+        theirs.close()
+        await refusing.lost
+
+    run(story())
+
+
+def test_who_does_not_end_it_is_waited_for_only_so_long(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parting, "REST_S", 0.05)
+    monkeypatch.setattr(parting, "_LOOK_S", 0.01)
+
+    async def story() -> None:
+        refusing, theirs = await pair()
+        await asyncio.get_running_loop().sock_sendall(theirs, b"x")
+        await refusing.lost
+        assert await heard(theirs) == LAST
+        theirs.close()
+
+    run(story())
+
+
+def test_no_more_is_thrown_away_than_so_much(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parting, "THROWN_SIZE_MAX", 10 * len(PIECE))
+    monkeypatch.setattr(parting, "REST_S", 1000.0)
+
+    async def story() -> None:
+        refusing, theirs = await pair()
+        with pytest.raises(ConnectionError):
+            await flood(theirs, 1000)
+        await refusing.lost
+        theirs.close()
+
+    run(story())
