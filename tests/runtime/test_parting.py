@@ -11,8 +11,9 @@ import pytest
 import uvloop
 
 from veredus.runtime import parting
-from veredus.runtime.parting import Parting
+from veredus.runtime.parting import THROWS_MAX, Parting
 from veredus.runtime.taking import Taking
+from veredus.runtime.waiting_line import WaitingLine
 
 LAST = b"refused: no such thing"
 PIECE = bytes(64 << 10)
@@ -22,7 +23,8 @@ Run = Callable[[Awaitable[None]], None]
 class Refusing(asyncio.BufferedProtocol):
     """Says one last word to whoever says something."""
 
-    def __init__(self) -> None:
+    def __init__(self, line: WaitingLine | None = None) -> None:
+        self._line = line or WaitingLine(asyncio.get_running_loop(), THROWS_MAX)
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._memory = bytearray(16)
         self._transport: asyncio.Transport | None = None
@@ -37,7 +39,7 @@ class Refusing(asyncio.BufferedProtocol):
         assert self._transport is not None
         self._transport.write(LAST)
         self._transport.pause_reading()
-        Parting(self._transport, Taking(self._transport), self.lost.set_result)
+        Parting(self._transport, Taking(self._transport), self.lost.set_result, self._line)
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -49,11 +51,11 @@ def run(request: pytest.FixtureRequest) -> Run:
     return run
 
 
-async def pair() -> tuple[Refusing, socket.socket]:
+async def pair(line: WaitingLine | None = None) -> tuple[Refusing, socket.socket]:
     """A connection, both ends of it."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    _, refusing = await asyncio.get_running_loop().connect_accepted_socket(Refusing, ours)
+    _, refusing = await asyncio.get_running_loop().connect_accepted_socket(lambda: Refusing(line), ours)
     return refusing, theirs
 
 
@@ -107,3 +109,34 @@ def test_no_more_is_thrown_away_than_so_much(run: Run, monkeypatch: pytest.Monke
         theirs.close()
 
     run(story())
+
+
+def test_what_many_go_on_writing_is_thrown_away_in_turns_of_a_line(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    count, piece_count, thrown_at = 30, 16, list[int]()
+    update = Parting.buffer_updated
+    turn = 0
+
+    def updated(parting: Parting, nbytes: int) -> None:
+        thrown_at.append(turn)
+        update(parting, nbytes)
+
+    def count_turn() -> None:
+        nonlocal turn
+        turn += 1
+        asyncio.get_running_loop().call_soon(count_turn)
+
+    async def story() -> None:
+        line = WaitingLine(asyncio.get_running_loop(), THROWS_MAX)
+        pairs = [await pair(line) for _ in range(count)]
+        count_turn()
+        await asyncio.gather(*(flood(theirs, piece_count) for _, theirs in pairs))
+        for refusing, theirs in pairs:
+            assert await heard(theirs) == LAST
+            theirs.close()
+            await refusing.lost
+
+    monkeypatch.setattr(Parting, "buffer_updated", updated)
+    run(story())
+    # The first of each comes as it comes.
+    assert len(thrown_at) <= THROWS_MAX * len(set(thrown_at)) + count
+    assert max(map(thrown_at.count, set(thrown_at))) <= THROWS_MAX + count

@@ -5,7 +5,8 @@
 
 A system that closes a socket with bytes in it that nobody has read resets the connection, and answers what comes later
 with a reset, too: whoever is still writing finds that its write fails, and many libraries do not read any more then.
-So the last word would reach those alone who listen as they speak. Where there is TLS, that does the same by itself.
+So the last word would reach those alone who listen as they speak. What is thrown away costs the loop, and its peers
+nothing: it is read in turns of a line. Where there is TLS, that does the same by itself.
 Source: RFC 9293, 3.6 and RFC 1122, 4.2.2.13.
 """
 
@@ -15,6 +16,7 @@ import asyncio
 from collections.abc import Callable
 
 from .taking import Taking
+from .waiting_line import WaitingLine
 
 LINGER_S = 5.0
 """How long a link that is closed waits for a peer that reads nothing of what is still to be written to it."""
@@ -22,6 +24,8 @@ REST_S = 1.0
 """How long it waits, when all was written, for a peer that does not end it, and takes nothing any more."""
 THROWN_SIZE_MAX = 16 << 20
 """So much is thrown away: more than two systems hold of one connection."""
+THROWS_MAX = 4
+"""So much of it is read in a turn of the loop, a read of each connection: some 20 µs each."""
 _LOOK_S = 0.25
 _MEMORY = memoryview(bytearray(64 << 10))
 """What is thrown away is read into it, whoever sent it."""
@@ -30,9 +34,15 @@ _MEMORY = memoryview(bytearray(64 << 10))
 class Parting(asyncio.BufferedProtocol):
     """Owns a connection that is over for whoever had it, until it is lost."""
 
-    def __init__(self, transport: asyncio.Transport, taking: Taking, on_lost: Callable[[None], object]) -> None:
-        """End this connection, which is not closing yet; `on_lost` hears when it is gone, by whomever."""
+    def __init__(
+        self, transport: asyncio.Transport, taking: Taking, on_lost: Callable[[None], object], line: WaitingLine
+    ) -> None:
+        """End this connection, which is not closing yet; `on_lost` hears when it is gone, by whomever.
+
+        All that end wait in `line`, of `THROWS_MAX`, until they are read from.
+        """
         self._transport = transport
+        self._line = line
         self._taking = taking
         self._on_lost = on_lost
         self._loop = asyncio.get_running_loop()
@@ -63,6 +73,15 @@ class Parting(asyncio.BufferedProtocol):
         self._thrown_size += nbytes
         if self._thrown_size > THROWN_SIZE_MAX:
             self._transport.abort()
+        else:
+            self._transport.pause_reading()
+            self._line.wait(self)
+
+    def take_turn(self) -> None:
+        """Read once more."""
+        if not self._transport.is_closing():
+            self._line.spend(1)
+            self._transport.resume_reading()
 
     def eof_received(self) -> bool:
         """The peer has ended it, too."""

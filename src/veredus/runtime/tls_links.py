@@ -150,7 +150,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Memory of all connections, which `buffer_updated` empties."""
-        return self._shared.memory[: READ_SIZE_MIN if self._shared.is_spent else self._read_size]
+        return self._shared.memory[: READ_SIZE_MIN if self._shared.line.is_spent else self._read_size]
 
     def buffer_updated(self, nbytes: int) -> None:
         """So many sealed bytes came."""
@@ -164,7 +164,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             self._records.take(data, nbytes)
             self._incoming.write(data)
             self._shake()
-        elif self._unopened or self._shared.is_spent:
+        elif self._unopened or self._shared.line.is_spent:
             self._unopened += data
             self._await_turn()
         else:
@@ -173,7 +173,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def _go(self, data: memoryview) -> None:
         """Open as many of these records as one go has; the others wait for the next."""
         size, count = self._records.take(data, GO_COUNT)
-        self._shared.spend(count)
+        self._shared.line.spend(count)
         self._incoming.write(data[:size])
         self._unopened = bytes(data[size:])
         opened_size = self._opened_size
@@ -185,13 +185,13 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Read nothing more before it had its go."""
         self._is_waiting = True
         self._hold()
-        self._shared.wait(self)
+        self._shared.line.wait(self)
 
     def take_turn(self) -> None:
         """It is first in the line: have a go."""
         self._is_waiting = False
         if self._phase is Phase.LEAVING:
-            self._shared.spend(GO_COUNT)
+            self._shared.line.spend(GO_COUNT)
         elif self._has_go:
             self._go(memoryview(self._unopened))
         self._hold()
