@@ -5,15 +5,15 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import cast
 
 import pytest
 import uvloop
 
 from veredus.runtime import parting
-from veredus.runtime.parting import THROWS_MAX, Parting
+from veredus.runtime.parting import THROWS_MAX, Parting, Partings
 from veredus.runtime.taking import Taking
-from veredus.runtime.waiting_line import WaitingLine
 
 LAST = b"refused: no such thing"
 PIECE = bytes(64 << 10)
@@ -23,8 +23,8 @@ Run = Callable[[Awaitable[None]], None]
 class Refusing(asyncio.BufferedProtocol):
     """Says one last word to whoever says something."""
 
-    def __init__(self, line: WaitingLine | None = None) -> None:
-        self._line = line or WaitingLine(asyncio.get_running_loop(), THROWS_MAX)
+    def __init__(self, partings: Partings | None = None) -> None:
+        self.partings = Partings(asyncio.get_running_loop()) if partings is None else partings
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._memory = bytearray(16)
         self._transport: asyncio.Transport | None = None
@@ -39,7 +39,7 @@ class Refusing(asyncio.BufferedProtocol):
         assert self._transport is not None
         self._transport.write(LAST)
         self._transport.pause_reading()
-        Parting(self._transport, Taking(self._transport), self.lost.set_result, self._line)
+        self.partings.begin(self._transport, Taking(self._transport), self.lost.set_result)
 
 
 @pytest.fixture(params=[asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
@@ -51,12 +51,17 @@ def run(request: pytest.FixtureRequest) -> Run:
     return run
 
 
-async def pair(line: WaitingLine | None = None) -> tuple[Refusing, socket.socket]:
+async def pair(partings: Partings | None = None) -> tuple[Refusing, socket.socket]:
     """A connection, both ends of it."""
     ours, theirs = socket.socketpair()
     theirs.setblocking(False)
-    _, refusing = await asyncio.get_running_loop().connect_accepted_socket(lambda: Refusing(line), ours)
+    _, refusing = await asyncio.get_running_loop().connect_accepted_socket(lambda: Refusing(partings), ours)
     return refusing, theirs
+
+
+async def ended(partings: Partings) -> None:
+    while partings:
+        await asyncio.sleep(0.001)
 
 
 async def flood(connection: socket.socket, count: int) -> None:
@@ -76,9 +81,10 @@ def test_the_last_word_reaches_who_goes_on_writing_and_the_connection_ends_with_
         refusing, theirs = await pair()
         await flood(theirs, 64)
         assert await heard(theirs) == LAST
-        assert not refusing.lost.done()
-        theirs.close()
         await refusing.lost
+        assert len(refusing.partings) == 1
+        theirs.close()
+        await ended(refusing.partings)
 
     run(story())
 
@@ -91,6 +97,7 @@ def test_who_does_not_end_it_is_waited_for_only_so_long(run: Run, monkeypatch: p
         refusing, theirs = await pair()
         await asyncio.get_running_loop().sock_sendall(theirs, b"x")
         await refusing.lost
+        await ended(refusing.partings)
         assert await heard(theirs) == LAST
         theirs.close()
 
@@ -105,7 +112,7 @@ def test_no_more_is_thrown_away_than_so_much(run: Run, monkeypatch: pytest.Monke
         refusing, theirs = await pair()
         with pytest.raises(ConnectionError):
             await flood(theirs, 1000)
-        await refusing.lost
+        await ended(refusing.partings)
         theirs.close()
 
     run(story())
@@ -126,17 +133,36 @@ def test_what_many_go_on_writing_is_thrown_away_in_turns_of_a_line(run: Run, mon
         asyncio.get_running_loop().call_soon(count_turn)
 
     async def story() -> None:
-        line = WaitingLine(asyncio.get_running_loop(), THROWS_MAX)
-        pairs = [await pair(line) for _ in range(count)]
+        partings = Partings(asyncio.get_running_loop())
+        pairs = [await pair(partings) for _ in range(count)]
         count_turn()
         await asyncio.gather(*(flood(theirs, piece_count) for _, theirs in pairs))
-        for refusing, theirs in pairs:
+        for _, theirs in pairs:
             assert await heard(theirs) == LAST
             theirs.close()
-            await refusing.lost
+        await ended(partings)
 
     monkeypatch.setattr(Parting, "buffer_updated", updated)
     run(story())
     # The first of each comes as it comes.
     assert len(thrown_at) <= THROWS_MAX * len(set(thrown_at)) + count
     assert max(map(thrown_at.count, set(thrown_at))) <= THROWS_MAX + count
+
+
+def test_only_so_many_end_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parting, "PARTINGS_MAX", 2)
+
+    async def story() -> None:
+        partings = Partings(asyncio.get_running_loop())
+        pairs = [await pair(partings) for _ in range(3)]
+        for _, theirs in pairs:
+            await asyncio.get_running_loop().sock_sendall(theirs, b"x")
+            await asyncio.sleep(0.01)
+            assert len(partings) <= 2
+        for _, theirs in pairs:
+            with suppress(ConnectionError):
+                assert await heard(theirs) == LAST
+            theirs.close()
+        await ended(partings)
+
+    run(story())

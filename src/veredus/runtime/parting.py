@@ -6,7 +6,8 @@
 A system that closes a socket with bytes in it that nobody has read resets the connection, and answers what comes later
 with a reset, too: whoever is still writing finds that its write fails, and many libraries do not read any more then.
 So the last word would reach those alone who listen as they speak. What is thrown away costs the loop, and its peers
-nothing: it is read in turns of a line. Where there is TLS, that does the same by itself.
+nothing: it is read in turns of a line. For whoever had it, a connection is over once all was written, and its place is
+free before. Where there is TLS, that does the same by itself.
 Source: RFC 9293, 3.6 and RFC 1122, 4.2.2.13.
 """
 
@@ -26,36 +27,71 @@ THROWN_SIZE_MAX = 16 << 20
 """So much is thrown away: more than two systems hold of one connection."""
 THROWS_MAX = 4
 """So much of it is read in a turn of the loop, a read of each connection: some 20 µs each."""
+PARTINGS_MAX = 256
+"""Whoever is ending has no place any more; so many may end at once, for a second as a rule."""
 _LOOK_S = 0.25
 _MEMORY = memoryview(bytearray(64 << 10))
 """What is thrown away is read into it, whoever sent it."""
+
+
+class Partings:
+    """Owns the connections of one owner that are ending, at most `PARTINGS_MAX` beside those that have a place."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Used on `loop` only; none ends."""
+        self.line = WaitingLine(loop, THROWS_MAX)
+        self._ending: dict[Parting, None] = {}
+
+    def __len__(self) -> int:
+        return len(self._ending)
+
+    def begin(self, transport: asyncio.Transport, taking: Taking, on_lost: Callable[[None], object]) -> Parting:
+        """End this connection, which is not closing yet; `on_lost` hears when all was written, or it is gone.
+
+        Where too many are ending, the one that has been for the longest time is closed at once.
+        """
+        while len(self._ending) >= PARTINGS_MAX:
+            first = next(iter(self._ending))
+            self.forget(first)
+            first.abandon()
+        parting = Parting(transport, taking, on_lost, self)
+        self._ending[parting] = None
+        return parting
+
+    def close(self) -> None:
+        """Wait for nobody any more."""
+        for parting in list(self._ending):
+            parting.abandon()
+
+    def forget(self, parting: Parting) -> None:
+        """It has ended."""
+        self._ending.pop(parting, None)
 
 
 class Parting(asyncio.BufferedProtocol):
     """Owns a connection that is over for whoever had it, until it is lost."""
 
     def __init__(
-        self, transport: asyncio.Transport, taking: Taking, on_lost: Callable[[None], object], line: WaitingLine
+        self, transport: asyncio.Transport, taking: Taking, on_lost: Callable[[None], object], partings: Partings
     ) -> None:
-        """End this connection, which is not closing yet; `on_lost` hears when it is gone, by whomever.
-
-        All that end wait in `line`, of `THROWS_MAX`, until they are read from.
-        """
+        """As `Partings.begin`."""
         self._transport = transport
-        self._line = line
+        self._partings = partings
         self._taking = taking
-        self._on_lost = on_lost
+        self._on_lost: Callable[[None], object] | None = on_lost
         self._loop = asyncio.get_running_loop()
         self._thrown_size = 0
         self._taken_size = taking.taken_size
         self._moved_s = self._loop.time()
         """When the peer was seen to take something."""
-        self._timer = self._loop.call_later(_LOOK_S, self._look)
         transport.set_protocol(self)
         transport.write_eof()
         transport.resume_reading()
+        self._timer: asyncio.Handle = self._loop.call_soon(self._look)
 
     def _look(self) -> None:
+        if not self._transport.get_write_buffer_size():
+            self._be_over()
         now_s, taken_size = self._loop.time(), self._taking.taken_size
         if taken_size > self._taken_size:
             self._taken_size, self._moved_s = taken_size, now_s
@@ -75,13 +111,17 @@ class Parting(asyncio.BufferedProtocol):
             self._transport.abort()
         else:
             self._transport.pause_reading()
-            self._line.wait(self)
+            self._partings.line.wait(self)
 
     def take_turn(self) -> None:
         """Read once more."""
         if not self._transport.is_closing():
-            self._line.spend(1)
+            self._partings.line.spend(1)
             self._transport.resume_reading()
+
+    def abandon(self) -> None:
+        """Close it now, whatever waits."""
+        self._transport.abort()
 
     def eof_received(self) -> bool:
         """The peer has ended it, too."""
@@ -90,4 +130,10 @@ class Parting(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; how is nothing to those who had closed it."""
         self._timer.cancel()
-        self._on_lost(None)
+        self._partings.forget(self)
+        self._be_over()
+
+    def _be_over(self) -> None:
+        on_lost, self._on_lost = self._on_lost, None
+        if on_lost is not None:
+            on_lost(None)

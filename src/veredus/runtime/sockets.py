@@ -20,10 +20,9 @@ from .binding import Bound
 from .certificates import COMMON_NAME, Certificate, certificate_of
 from .host import Host
 from .listeners import Arrivals, Listener, Peer, Place, tcp_peer_of, unix_peer_of
-from .parting import LINGER_S, THROWS_MAX, Parting
+from .parting import LINGER_S, Parting, Partings
 from .taking import Taking
 from .unwritten import ABANDONED, Unwritten
-from .waiting_line import WaitingLine
 
 _LOOKS = 8
 """How often within `silence_max` it is looked at least who is slow to take it."""
@@ -163,7 +162,8 @@ class StreamLink(asyncio.BufferedProtocol):
         if is_plain and self._host.is_stopped:
             self._transport.close()
         elif is_plain and self._parting is None:
-            self._parting = Parting(self._transport, self._taking, self.connection_lost, self._doors.partings)
+            self._place.leave()
+            self._parting = self._doors.partings.begin(self._transport, self._taking, self.connection_lost)
         elif not is_plain:
             self._transport.close()
             self._linger(None)
@@ -255,8 +255,8 @@ class StreamDoors:
         self.arrivals = arrivals
         self.unwritten = Unwritten(arrivals.loop, limits, self._note_abandoned)
         self.memory = ReadMemory()
-        self.partings = WaitingLine(arrivals.loop, THROWS_MAX)
-        """Where connections wait that this side has ended."""
+        self.partings = Partings(arrivals.loop)
+        """The connections that this side has ended."""
         self.principal_from: Callable[[], str] = lambda: COMMON_NAME
         """What in a certificate names its principal."""
         self._written: dict[StreamLink, None] = {}
@@ -265,7 +265,8 @@ class StreamDoors:
         self._slow_timer: asyncio.TimerHandle | None = arrivals.loop.call_later(self._slow_s, self._look_for_slow)
 
     def close(self) -> None:
-        """Look after what is unwritten no more."""
+        """Look after what is unwritten no more, nor wait for those that end."""
+        self.partings.close()
         self.unwritten.close()
         if self._slow_timer is not None:
             self._slow_timer.cancel()

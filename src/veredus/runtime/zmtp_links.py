@@ -29,11 +29,10 @@ from veredus.protocols.zmtp.mechanisms import Credential
 from .clocks import read_clocks
 from .hearing import once_read
 from .listeners import Place
-from .parting import THROWS_MAX, Parting
+from .parting import Parting, Partings
 from .sockets import ReadMemory
 from .taking import Taking
 from .unwritten import Unwritten
-from .waiting_line import WaitingLine
 
 Payer: TypeAlias = str | Stranger | int
 """Who pays for what comes by a link: its principal, its address until it has one, or, of a peer that we ask, itself."""
@@ -87,8 +86,8 @@ class Links:
         """On the running loop. A link with more bytes unwritten than `unwritten` allows it is read from no more."""
         self.loop = asyncio.get_running_loop()
         self.memory = ReadMemory()
-        self.partings = WaitingLine(self.loop, THROWS_MAX)
-        """Where connections wait that this side has ended."""
+        self.partings = Partings(self.loop)
+        """The connections that this side has ended."""
         self.unwritten = unwritten
         self._turns: Turns[Payer, MessageLink] = Turns(is_of_crowd=is_stranger)
         self._turn: Now | None = None
@@ -178,6 +177,7 @@ class Links:
     def close(self) -> None:
         """Write what waits, and close every link."""
         self.is_closed = True
+        self.partings.close()
         self._tick.cancel()
         self._write_all()
         for link in list(self._links):
@@ -415,7 +415,9 @@ class MessageLink(asyncio.BufferedProtocol):
         if self._links.is_closed and self._transport is not None:
             self._transport.close()
         elif self._transport is not None and self._taking is not None and not self._is_closing:
-            self._parting = Parting(self._transport, self._taking, self.connection_lost, self._links.partings)
+            if self._place is not None:
+                self._place.leave()
+            self._parting = self._links.partings.begin(self._transport, self._taking, self.connection_lost)
 
     def _set_reading(self) -> None:
         if self._transport is None or self._is_closing:
