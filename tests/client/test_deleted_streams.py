@@ -57,4 +57,6 @@ def test_who_published_nothing_goes_on(node: Embedded, stream: str, cutter: Cutt
             if sequence == 1:
                 node.streams.delete(stream)
             come_back(cutter)
+            # Who publishes before it is attached again publishes to what was deleted.
+            wait_until(lambda: stream in [shown["name"] for shown in node.streams.list()])
             assert publisher.wait(publisher.publish("k", b""), timeout_s=20).sequence == sequence

@@ -230,3 +230,15 @@ def test_whoever_waits_for_a_settlement_that_the_node_refuses_for_now_is_told_wh
             subscription.settle(batch)
             subscription.wait_settled(timeout_s=10)
             assert node.subscriptions.show("s", "a")["waits_for"] == "publications"
+
+
+def test_a_subscription_that_is_closed_in_doubt_says_that_it_sends_the_settlement_no_more() -> None:
+    with veredus.embedded(limits={"unsettled_max": 2}) as node:
+        with node.publisher("s", source="a") as publisher:
+            publisher.publish_many(["k"] * 10, [b"x"] * 10)
+        subscription = node.subscribe("s", subscriber="a", mode="individual")
+        assert subscription.next_batch(timeout_s=10) is not None
+        for sequence in (2, 4, 6):
+            subscription.settle(sequence)
+        with pytest.raises(Unavailable, match="sends it no more, and what is not settled is delivered again"):
+            subscription.close(timeout_s=0.2)

@@ -452,13 +452,16 @@ class Subscription(Blocking):
 
         Raises `Unavailable("in-doubt")`, and `Misuse("not-settled")` where nothing of `what` was settled or rejected.
         """
+        self._wait_settled(what, timeout_s)
+
+    def _wait_settled(self, what: Settleable | None, timeout_s: float | None, is_leaving: bool = False) -> None:
         check_seconds("timeout_s", timeout_s)
         wait, signal = self._feed.wait_of(what), Signal()
         wait.tell = signal.tell
         self._thread.call(lambda: self.channel.add_settle_waiter(wait))
         with in_time(timeout_s) as limit_s:
             if not self._thread.wait(signal, limit_s):
-                raise self.channel.unconfirmed.in_doubt()
+                raise self.channel.unconfirmed.in_doubt(is_leaving)
         wait.check()
 
     def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
@@ -477,7 +480,7 @@ class Subscription(Blocking):
 
     def _wait_for_all(self, timeout_s: float) -> None:
         if self.channel.wanted.is_durable:
-            self.wait_settled(timeout_s=timeout_s)
+            self._wait_settled(None, timeout_s, is_leaving=True)
 
     def _end(self) -> None:
         self._feed.end(Misuse("closed", "this subscription was closed"))

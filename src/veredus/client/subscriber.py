@@ -209,6 +209,9 @@ class AsyncSubscription:
 
         Raises `Unavailable("in-doubt")`, and `Misuse("not-settled")` where nothing of `what` was settled or rejected.
         """
+        await self._wait_settled(what, timeout_s)
+
+    async def _wait_settled(self, what: Settleable | None, timeout_s: float | None, is_leaving: bool = False) -> None:
         check_seconds("timeout_s", timeout_s)
         self._check_loop()
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -218,7 +221,7 @@ class AsyncSubscription:
         with in_time(timeout_s) as limit_s:
             await asyncio.wait((done,), timeout=limit_s)
             if not done.done():
-                raise self.channel.unconfirmed.in_doubt()
+                raise self.channel.unconfirmed.in_doubt(is_leaving)
         wait.check()
 
     async def change_filter(self, keys: str | Iterable[str] | None = None, where: str | None = None) -> int:
@@ -235,7 +238,7 @@ class AsyncSubscription:
         self._check_loop()
         try:
             if self.channel.wanted.is_durable and not self.channel.is_left:
-                await self.wait_settled(timeout_s=timeout_s)
+                await self._wait_settled(None, timeout_s, is_leaving=True)
         except VeredusError:
             self.channel.leave()
             raise

@@ -156,7 +156,12 @@ class Unconfirmed:
         else:
             self._waiters.append(wait)
 
-    def in_doubt(self) -> VeredusError:
-        """What is said when a settlement was not confirmed in time."""
+    def in_doubt(self, is_leaving: bool = False) -> VeredusError:
+        """What is said when a settlement was not confirmed in time, and whether its subscription ends by that."""
         message = "the node has not confirmed the settlement yet; the client sends it again until the node confirms it"
+        if is_leaving:
+            message = (
+                "the node has not confirmed the settlement, and the subscription is closed: it sends it no more, and"
+                " what is not settled is delivered again to the next one of the same name"
+            )
         return Unavailable("in-doubt", f"{message}: {self.refused}" if self.refused else message)
