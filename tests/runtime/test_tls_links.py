@@ -33,6 +33,7 @@ from veredus.runtime.tls_turns import GO_COUNT, READ_SIZE_MAX, TURN_COUNT, Share
 
 AUTHORITY, NODE, NODE_KEY = (str(CERTIFICATES / name) for name in ("authority.pem", "node.pem", "node.key"))
 HIGH, LOW = 1 << 20, 1 << 18
+ALERT, CLOSE_NOTIFY = 21, b"\x01\x00"
 UNASKED_SIZE_MAX = 4 << 10
 """Less is sent to a peer beside what is written: heads of records, what its session is known by, a goodbye."""
 LOOPS: list[Callable[[], asyncio.AbstractEventLoop]] = [asyncio.new_event_loop, uvloop.new_event_loop]
@@ -494,3 +495,48 @@ def test_a_hello_that_says_that_it_will_be_large_is_not_waited_for(run: Run, sai
                 await shaking
 
     run(go())
+
+
+def test_what_a_peer_sends_behind_its_own_goodbye_is_not_kept_while_it_reads_nothing(run: Run) -> None:
+    async def go() -> None:
+        link = Link()
+        theirs, said = await connected_by_hand(link)
+        with theirs:
+            link.transport.write(bytes(4 << 20))
+            theirs.sendall(said.seal(ALERT, CLOSE_NOTIFY))
+            await until(lambda: link.transport.is_closing())
+            theirs.settimeout(0.2)
+            sending = asyncio.create_task(asyncio.to_thread(theirs.sendall, bytes(16 << 20)))
+            with pytest.raises(TimeoutError):
+                await sending
+            assert link.transport._incoming.pending + len(link.transport._unopened) <= READ_SIZE_MAX
+            link.transport.abort()
+        await link.lost
+
+    run(go())
+
+
+@pytest.mark.parametrize("how", ["goodbye", "gone", "abandoned"])
+def test_a_connection_that_is_gone_leaves_nothing_behind(run: Run, how: str) -> None:
+    async def go() -> weakref.ref[TlsTransport]:
+        link = Link()
+        theirs, said = await connected_by_hand(link)
+        with theirs:
+            link.transport.write(bytes(4 << 20))
+            if how == "goodbye":
+                theirs.sendall(said.seal(ALERT, CLOSE_NOTIFY))
+                await until(lambda: link.transport.is_closing())
+            if how != "gone":
+                link.transport.abort()
+        await link.lost
+        return weakref.ref(link.transport)
+
+    async def look() -> None:
+        gc.disable()
+        try:
+            left = await go()
+            await until(lambda: left() is None)
+        finally:
+            gc.enable()
+
+    run(look())

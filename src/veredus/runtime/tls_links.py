@@ -44,6 +44,8 @@ _HANDSHAKE: Final = 0x16
 _NO_TLS: Final = b"\x15\x03\x03\x00\x02\x02\x46"
 """The fatal alert protocol_version (RFC 8446, section 6.2): whoever began with something else can tell what he met."""
 _RECORD_SIZE_MAX: Final = 16 << 10
+_NOBODY: Final = asyncio.BufferedProtocol()
+"""Whose connection it is once it is gone."""
 
 
 class Phase(Symbol):
@@ -138,6 +140,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         """Whether the link has heard of its connection."""
         self._has_ended = False
         """Whether the peer writes no more, by its word or by the socket's."""
+        self._is_at_end = False
+        """Whether it is so by the socket's: there is nothing to read."""
         self._has_left = False
         """Whether the peer was told goodbye."""
 
@@ -157,6 +161,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         data = self._shared.memory[:nbytes]
         if self._phase is Phase.LEAVING:
             self._await_turn()
+        elif self._phase in (Phase.FLUSHING, Phase.OVER):
+            # It was on its way when this side, or the peer, ended the connection.
+            return
         elif self._head is not None and not self._greets(data):
             return
         elif self._phase is Phase.SHAKING:
@@ -203,7 +210,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def eof_received(self) -> bool:
         """The peer writes no more, and has perhaps not said goodbye."""
-        self._has_ended = self._is_resting = True
+        self._has_ended = self._is_at_end = self._is_resting = True
         if self._phase is Phase.SHAKING and not self._step:
             self._fail_handshake(_gone())
         self._go_on()
@@ -218,10 +225,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._unopened = b""
         self._socket = None
         self._shared.steps.forget(self._step)
+        # The link knows this transport: a cycle would hold all that TLS has until garbage is collected.
+        link, self._link = self._link, _NOBODY
         if before is Phase.SHAKING:
             self._fail_handshake(exc or _gone())
         elif self._is_made:
-            self._link.connection_lost(exc)
+            link.connection_lost(exc)
 
     def pause_writing(self) -> None:
         """The socket takes no more for now."""
@@ -337,7 +346,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def _hold(self) -> None:
         """Read nothing more while the link does not, and while what the peer has asked for waits unread."""
-        if self._socket is None or self._socket.is_closing() or self._has_ended:
+        if self._socket is None or self._socket.is_closing() or self._is_at_end:
             return
         is_ours = self._phase is Phase.FLUSHING or (self._phase is Phase.OPEN and self._is_ours)
         is_resting = bool(self._step) or self._is_waiting or is_ours
