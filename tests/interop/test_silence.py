@@ -30,8 +30,8 @@ from tests.interop.ears import (
 )
 from tests.processes import free_port
 from tests.system.serving import ServedNode
+from veredus.runtime.parting import LINGER_LOOKS, LOOK_S
 from veredus.runtime.security import add_token
-from veredus.runtime.sockets import LINGER_S
 
 pytestmark = [pytest.mark.interop, pytest.mark.attack]
 
@@ -172,7 +172,7 @@ def test_who_reads_slowly_and_steadily_stays_and_who_reads_nothing_is_let_go(
     ears += [*slow.values(), *stuck.values()]
     for reader in (*slow.values(), *stuck.values()):
         reader.subscribe(credit)
-    end_s = time.monotonic() + 1.5 * SILENCE_S + LINGER_S + 1
+    end_s = time.monotonic() + 1.5 * SILENCE_S + LINGER_LOOKS * LOOK_S + 1
     while time.monotonic() < end_s:
         for reader in slow.values():
             reader.read(PIECE_SIZE)

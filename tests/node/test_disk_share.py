@@ -94,9 +94,19 @@ def test_whoever_has_proved_nothing_has_one_share_and_who_has_not_greeted_is_hea
     assert rig.read == {3, 4}
 
 
-def test_what_came_by_a_link_of_many_while_somebody_waited_is_told_when_nobody_does() -> None:
+def test_a_link_of_many_is_read_while_none_of_those_waits_for_whom_it_asks() -> None:
+    rig = Rig(_1="greedy", _2="", _3="")
+    rig.share.share(2, {"modest"})
+    rig.share.share(3, {"modest", "local"})
+    assert rig.put(greedy=1001, modest=0) == {2, 3}
+    rig.share.regulate(1502, {"greedy": 1001, "": 501})
+    rig._follow()
+    assert rig.read == {2}
+
+
+def test_what_came_by_a_link_of_many_while_one_of_those_waited_is_told_when_none_does() -> None:
     rig = Rig(_1="greedy", _2="")
-    rig.share.share(2)
+    rig.share.share(2, {"greedy", "modest"})
     assert rig.put(greedy=1001) == set()
     asked = Received(2, b"asked")
     assert not rig.pacing.may_tell(asked, "anybody", Now(1, 1))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import cast
@@ -26,6 +27,7 @@ class Refusing(asyncio.BufferedProtocol):
     def __init__(self, partings: Partings | None = None) -> None:
         self.partings = Partings(asyncio.get_running_loop()) if partings is None else partings
         self.lost: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.before = b""
         self._memory = bytearray(16)
         self._transport: asyncio.Transport | None = None
 
@@ -37,7 +39,7 @@ class Refusing(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         assert self._transport is not None
-        self._transport.write(LAST)
+        self._transport.write(self.before + LAST)
         self._transport.pause_reading()
         self.partings.begin(self._transport, Taking(self._transport), self.lost.set_result)
 
@@ -90,8 +92,7 @@ def test_the_last_word_reaches_who_goes_on_writing_and_the_connection_ends_with_
 
 
 def test_who_does_not_end_it_is_waited_for_only_so_long(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parting, "REST_S", 0.05)
-    monkeypatch.setattr(parting, "_LOOK_S", 0.01)
+    monkeypatch.setattr(parting, "LOOK_S", 0.01)
 
     async def story() -> None:
         refusing, theirs = await pair()
@@ -104,16 +105,54 @@ def test_who_does_not_end_it_is_waited_for_only_so_long(run: Run, monkeypatch: p
     run(story())
 
 
-def test_no_more_is_thrown_away_than_so_much(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(parting, "THROWN_SIZE_MAX", 10 * len(PIECE))
-    monkeypatch.setattr(parting, "REST_S", 1000.0)
+def test_who_writes_on_without_end_is_waited_for_only_so_long(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parting, "LOOK_S", 0.02)
 
     async def story() -> None:
         refusing, theirs = await pair()
         with pytest.raises(ConnectionError):
-            await flood(theirs, 1000)
+            await flood(theirs, 1_000_000)
         await ended(refusing.partings)
         theirs.close()
+
+    run(story())
+
+
+def test_the_last_word_behind_much_that_is_unread_reaches_who_writes_on_and_reads_slowly(run: Run) -> None:
+    size = 4 << 20
+
+    async def story() -> None:
+        refusing, theirs = await pair()
+        refusing.before = bytes(size)
+        writing = asyncio.create_task(flood(theirs, 2_000))
+        octets = bytearray()
+        while piece := await asyncio.get_running_loop().sock_recv(theirs, 32 << 10):
+            octets += piece
+            await asyncio.sleep(0.002)
+        assert octets == bytes(size) + LAST
+        writing.cancel()
+        with suppress(asyncio.CancelledError, ConnectionError):
+            await writing
+        theirs.close()
+        await ended(refusing.partings)
+
+    run(story())
+
+
+def test_nobody_is_slow_while_this_process_is_stopped(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(parting, "LOOK_S", 0.02)
+
+    async def story() -> None:
+        refusing, theirs = await pair()
+        refusing.before = bytes(4 << 20)
+        await asyncio.get_running_loop().sock_sendall(theirs, b"x")
+        while not refusing.partings:
+            await asyncio.sleep(0)
+        # As if stopped: for longer than any peer is waited for.
+        time.sleep(1.0)
+        assert await heard(theirs) == refusing.before + LAST
+        theirs.close()
+        await ended(refusing.partings)
 
     run(story())
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import ClassVar, Protocol, TypeGuard
 
 from veredus.kernel.engine import Now
@@ -45,6 +45,9 @@ def carries_many(engine: object) -> TypeGuard[_ForMany]:
 
 
 class _ForMany(Protocol):
+    askers: Collection[str]
+    """The principals for whom something was asked."""
+
     def asker_of(self, session: int) -> int:
         """The link of who asked, 0 where nobody did."""
         ...

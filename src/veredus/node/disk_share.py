@@ -4,7 +4,8 @@
                                                                                       and get no turns
             ◄── it has half of that, or of all half as much as is allowed is on its way ──┘
 
-Whoever has proved nothing has one share together. A link that carries the questions of many waits while anybody does.
+Whoever has proved nothing has one share together. A link that carries the questions of many waits while one of those
+waits for whom it has asked: what it brings next may be that one's.
 
 Invariants
     (1) Those who do not wait have at most `size_max` bytes on their way to the disk together, but for what the node
@@ -15,7 +16,7 @@ Source: docs/internals/DESIGN.md, "Bounds".
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from veredus.streams.rights import ANONYMOUS, NOBODY, UNPROVEN
 
@@ -26,7 +27,7 @@ from .pacing import Pacing
 class DiskShare:
     """Owns who waits for the disk, and the links of each that are not read from meanwhile."""
 
-    __slots__ = ("_connections", "_pacing", "_shared", "_size_max", "_waiting")
+    __slots__ = ("_connections", "_pacing", "_shared", "_size_max", "_stopped", "_waiting")
 
     def __init__(self, size_max: int, connections: Connections, pacing: Pacing) -> None:
         """Nobody waits; `size_max` bytes may be on their way to the disk."""
@@ -35,8 +36,10 @@ class DiskShare:
         self._pacing = pacing
         self._waiting: dict[str, set[int]] = {}
         """By principal its links; `ANONYMOUS` is all that have proved nothing."""
-        self._shared: dict[int, bool] = {}
-        """Links that carry the questions of many, and whether each is not read from."""
+        self._shared: dict[int, Collection[str]] = {}
+        """Links that carry the questions of many, and for whom each has asked."""
+        self._stopped: set[int] = set()
+        """Those of them that are not read from."""
 
     @property
     def waiting_count(self) -> int:
@@ -60,14 +63,14 @@ class DiskShare:
         for link in self._shared:
             self._pace_shared(link)
 
-    def share(self, link: int) -> None:
-        """This link carries the questions of many."""
-        self._shared[link] = False
-        self._pace_shared(link)
+    def share(self, link: int, askers: Collection[str]) -> None:
+        """This link carries the questions of many; `askers` are their principals, as they become known."""
+        self._shared[link] = askers
 
     def forget(self, link: int) -> None:
         """The link is gone."""
         self._shared.pop(link, None)
+        self._stopped.discard(link)
 
     def know(self, link: int, principal: str) -> None:
         """A link became one of the principal's."""
@@ -75,12 +78,14 @@ class DiskShare:
             self._hold(principal, (link,))
 
     def _pace_shared(self, link: int) -> None:
-        if self._shared[link] != bool(self._waiting):
-            self._shared[link] = bool(self._waiting)
-            if self._waiting:
-                self._pacing.stop(link)
-            else:
-                self._pacing.go_on(link, self._connections.payer_of(link))
+        askers = self._shared[link]
+        is_behind = any(name in askers for principal in self._waiting for name in _names_of(principal))
+        if is_behind and link not in self._stopped:
+            self._stopped.add(link)
+            self._pacing.stop(link)
+        elif not is_behind and link in self._stopped:
+            self._stopped.remove(link)
+            self._pacing.go_on(link, self._connections.payer_of(link))
 
     def _hold(self, principal: str, links: Iterable[int]) -> None:
         waiting = self._waiting.setdefault(principal, set())

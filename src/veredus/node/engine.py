@@ -234,7 +234,7 @@ class NodeEngine:
         event = structs.replace(event, principal="")
         self.links[event.link] = link = self._open_link(event)
         if carries_many(link):
-            self.disk_share.share(event.link)
+            self.disk_share.share(event.link, link.askers)
         self._tell_link(event, now)
 
     def _tell_link(self, event: Any, now: Now) -> None:

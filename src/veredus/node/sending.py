@@ -154,6 +154,12 @@ class SendBudget:
         self.is_pressed = self.size > self.limits.size_max // 2
         return orders
 
+    def stand_still(self, passed_ns: int) -> None:
+        """So much time has passed in which nobody was written to or heard: it is no peer's silence."""
+        for pace in self._paces.values():
+            pace.taken_ns += passed_ns
+            pace.active_ns += passed_ns
+
     def _shed(self, staying: list[tuple[bool, int, int, int]], held: _Held, now_ns: int) -> list[Abandon]:
         orders: list[Abandon] = []
         for _, taken_ns, _, link in staying:

@@ -179,7 +179,7 @@ class LimitsSection(msgspec.Struct, frozen=True, kw_only=True):
     frame_timeout_ns: Annotated[
         int, _duration("How long a frame of more than 64 KiB may take until it is complete", 100 * MS)
     ] = 60 * SECOND
-    unsynced_size_max: Annotated[int, _size(_UNSYNCED, MIB)] = 64 * MIB
+    unsynced_size_max: Annotated[int, _size(_UNSYNCED, MIB)] = 16 * MIB
     tail_size_max: Annotated[int, _size("Memory for the newest publications of all streams, which live flow reads")] = (
         64 * MIB
     )

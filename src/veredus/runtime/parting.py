@@ -1,7 +1,7 @@
 """The end of a plain connection by this side: the peer hears why, also where it goes on writing.
 
     close ──► what waits is written ──► our end of it (FIN) ──► what comes is thrown away ──► the peer ends it, or
-                                                                                     it was long enough, or too much
+                                                                                              it was long enough
 
 A system that closes a socket with bytes in it that nobody has read resets the connection, and answers what comes later
 with a reset, too: whoever is still writing finds that its write fails, and many libraries do not read any more then.
@@ -19,19 +19,60 @@ from collections.abc import Callable
 from .taking import Taking
 from .waiting_line import WaitingLine
 
-LINGER_S = 5.0
-"""How long a link that is closed waits for a peer that reads nothing of what is still to be written to it."""
-REST_S = 1.0
-"""How long it waits, when all was written, for a peer that does not end it, and takes nothing any more."""
-THROWN_SIZE_MAX = 16 << 20
-"""So much is thrown away: more than two systems hold of one connection."""
+LOOK_S = 0.25
+LINGER_LOOKS = 20
+"""So many looks, which is 5 s, are waited for a peer that takes nothing of what is still to be written to it."""
+REST_LOOKS = 4
+"""And so many, 1 s, when all was written, for a peer that does not end it, and takes nothing any more."""
 THROWS_MAX = 4
 """So much of it is read in a turn of the loop, a read of each connection: some 20 µs each."""
 PARTINGS_MAX = 256
 """Whoever is ending has no place any more; so many may end at once, for a second as a rule."""
-_LOOK_S = 0.25
 _MEMORY = memoryview(bytearray(64 << 10))
 """What is thrown away is read into it, whoever sent it."""
+
+
+class Lingering:
+    """Owns for how long a connection that ends is waited for.
+
+    Looks are counted, and not time: while this process is stopped, no peer is slow.
+    """
+
+    def __init__(
+        self,
+        transport: asyncio.Transport,
+        taking: Taking,
+        on_written: Callable[[], object] = lambda: None,
+        rest_looks: int = LINGER_LOOKS,
+    ) -> None:
+        """Close it when its peer takes nothing for too long; `on_written` hears when all was written, also again.
+
+        `rest_looks`: how many looks are waited then.
+        """
+        self._transport = transport
+        self._taking = taking
+        self._on_written = on_written
+        self._rest_looks = rest_looks
+        self._taken_size = taking.taken_size
+        self._idle_looks = -1
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.Handle = self._loop.call_soon(self._look)
+
+    def cancel(self) -> None:
+        """It is gone."""
+        self._timer.cancel()
+
+    def _look(self) -> None:
+        is_written = not self._transport.get_write_buffer_size()
+        taken_size = self._taking.taken_size
+        self._idle_looks = 0 if taken_size > self._taken_size else self._idle_looks + 1
+        self._taken_size = taken_size
+        if self._idle_looks >= (self._rest_looks if is_written else LINGER_LOOKS):
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_later(LOOK_S, self._look)
+        if is_written:
+            self._on_written()
 
 
 class Partings:
@@ -77,28 +118,11 @@ class Parting(asyncio.BufferedProtocol):
         """As `Partings.begin`."""
         self._transport = transport
         self._partings = partings
-        self._taking = taking
         self._on_lost: Callable[[None], object] | None = on_lost
-        self._loop = asyncio.get_running_loop()
-        self._thrown_size = 0
-        self._taken_size = taking.taken_size
-        self._moved_s = self._loop.time()
-        """When the peer was seen to take something."""
         transport.set_protocol(self)
         transport.write_eof()
         transport.resume_reading()
-        self._timer: asyncio.Handle = self._loop.call_soon(self._look)
-
-    def _look(self) -> None:
-        if not self._transport.get_write_buffer_size():
-            self._be_over()
-        now_s, taken_size = self._loop.time(), self._taking.taken_size
-        if taken_size > self._taken_size:
-            self._taken_size, self._moved_s = taken_size, now_s
-        if now_s - self._moved_s >= (LINGER_S if self._transport.get_write_buffer_size() else REST_S):
-            self._transport.abort()
-        else:
-            self._timer = self._loop.call_later(_LOOK_S, self._look)
+        self._lingering = Lingering(transport, taking, self._be_over, REST_LOOKS)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Memory that nobody reads."""
@@ -106,12 +130,8 @@ class Parting(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """So much came that nobody wants."""
-        self._thrown_size += nbytes
-        if self._thrown_size > THROWN_SIZE_MAX:
-            self._transport.abort()
-        else:
-            self._transport.pause_reading()
-            self._partings.line.wait(self)
+        self._transport.pause_reading()
+        self._partings.line.wait(self)
 
     def take_turn(self) -> None:
         """Read once more."""
@@ -129,7 +149,7 @@ class Parting(asyncio.BufferedProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone; how is nothing to those who had closed it."""
-        self._timer.cancel()
+        self._lingering.cancel()
         self._partings.forget(self)
         self._be_over()
 

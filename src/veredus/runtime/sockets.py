@@ -20,7 +20,7 @@ from .binding import Bound
 from .certificates import COMMON_NAME, Certificate, certificate_of
 from .host import Host
 from .listeners import Arrivals, Listener, Peer, Place, tcp_peer_of, unix_peer_of
-from .parting import LINGER_S, Parting, Partings
+from .parting import Lingering, Parting, Partings
 from .taking import Taking
 from .unwritten import ABANDONED, Unwritten
 
@@ -76,7 +76,7 @@ class StreamLink(asyncio.BufferedProtocol):
         self._doors = doors
         self._transport: asyncio.Transport | None = None
         self._number = 0
-        self._lingering: asyncio.TimerHandle | None = None
+        self._lingering: Lingering | None = None
         self._parting: Parting | None = None
         self.certificate: Certificate | None = None
         """What the peer has shown, and the transport has verified."""
@@ -152,7 +152,7 @@ class StreamLink(asyncio.BufferedProtocol):
             self._doors.wrote(self, min(self._transport.get_write_buffer_size(), sum(map(len, buffers))))
 
     def close(self) -> None:
-        """Close once what was sent has been written, or the peer has taken nothing of it for `LINGER_S`.
+        """Close once what was sent has been written, or the peer has taken nothing of it for too long.
 
         Where there is TLS, its peer has as long to say goodbye.
         """
@@ -166,20 +166,11 @@ class StreamLink(asyncio.BufferedProtocol):
             self._parting = self._doors.partings.begin(self._transport, self._taking, self.connection_lost)
         elif not is_plain:
             self._transport.close()
-            self._linger(None)
+            self._lingering = Lingering(self._transport, self._taking)
 
     @property
     def _is_closing(self) -> bool:
         return self._transport is None or self._parting is not None or self._transport.is_closing()
-
-    def _linger(self, taken_before: int | None) -> None:
-        assert self._transport is not None
-        assert self._taking is not None
-        taken = self._taking.taken_size
-        if taken_before is not None and taken <= taken_before:
-            self._transport.abort()
-        else:
-            self._lingering = asyncio.get_running_loop().call_later(LINGER_S, self._linger, taken)
 
     def abort(self) -> None:
         """Close now."""

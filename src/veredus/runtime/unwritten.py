@@ -14,6 +14,8 @@ ABANDONED = "peer-abandoned"
 """What the log calls it."""
 LOOK_S = 0.5
 """How often it is looked who has taken what was sent."""
+AWAY_S = 1.0
+"""A look that comes so late says that this process was stopped: for so long nobody was slow."""
 
 
 class Writing(Protocol):
@@ -48,7 +50,9 @@ class Unwritten:
         self._tell = tell
         self._watched: dict[Writing, None] = {}
         self._sent_size = 0
-        self._timer: asyncio.TimerHandle | None = loop.call_later(LOOK_S, self._look)
+        self._due_s = loop.time() + LOOK_S
+        """When it is looked next."""
+        self._timer: asyncio.TimerHandle | None = loop.call_at(self._due_s, self._look)
 
     def close(self) -> None:
         """Look no more."""
@@ -74,7 +78,11 @@ class Unwritten:
         self._watched.pop(link, None)
 
     def _look(self) -> None:
-        self._timer = self._loop.call_later(LOOK_S, self._look)
+        late_s = self._loop.time() - self._due_s
+        if late_s >= AWAY_S:
+            self.budget.stand_still(int(late_s * 1e9))
+        self._due_s = self._loop.time() + LOOK_S
+        self._timer = self._loop.call_at(self._due_s, self._look)
         once_read(self._loop, self._judge)
 
     def _judge(self, heard_ns: int) -> None:

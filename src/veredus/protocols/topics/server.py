@@ -126,6 +126,8 @@ class Server:
         self.settings = settings
         self.server_id = settings.server_id
         self.principal = settings.own_principal or settings.principal
+        self.askers: set[str] = set()
+        """The principals for whom something was asked."""
         self.part_count_max = settings.part_count_max
         self.new_incarnation = new_incarnation
         most = settings.sessions_max
@@ -273,6 +275,7 @@ class Server:
         """Hand a question on, unless its topic is on its way."""
         topic, message = in_hand.topic, in_hand.message
         principal = in_hand.principal or self.settings.principal
+        self.askers.add(principal)
         held = self._held.get(topic)
         if held is not None:
             held.waiting[peer] = None
