@@ -7,10 +7,22 @@ from typing import Any
 
 import pytest
 
+import veredus
 from veredus.client import redriving
 from veredus.client.embedded import Embedded
 from veredus.client.wanting import Gap
-from veredus.kernel.errors import Refused
+from veredus.delivery.batch import (
+    HEADER_SIZE,
+    BatchFlags,
+    BatchHeader,
+    BatchLimits,
+    Layout,
+    check_header,
+    read_header,
+    signed_record,
+)
+from veredus.delivery.record import ENVELOPE_SIZE
+from veredus.kernel.errors import PeerFault, Refused
 
 
 def fail(node: Embedded, streams: list[str], letters: str, count: int, first: int = 1) -> None:
@@ -201,7 +213,39 @@ def test_a_letter_that_can_never_be_read_is_given_up_by_trimming(
 def test_what_is_no_dead_letter_is_passed_over(node: Embedded, stream: str, letters: str) -> None:
     with node.publisher(letters) as publisher:
         publisher.publish("k", b"somebody's own")
+        publisher.publish("k", b"forged", {"veredus.stream": stream, "veredus.sequence": 1})
+        publisher.publish("k", b"no name", {"veredus.stream": "no name"})
     assert node.redrive(letters) == {}
+    fail(node, [stream], letters, 3)
+    assert node.redrive(letters) == {stream: 3}
+    assert [body for _, body, _ in moved(node, stream, letters)] == [b"1", b"2", b"3"]
+
+
+def test_nobody_can_offer_what_says_that_the_node_has_parked_it() -> None:
+    batch = signed_record(BatchHeader(int(Layout.ROWS), int(BatchFlags.PARKED), 0, 0, 1, 1, 1, 1, 1, 1, 0, 0), [b"x"])
+    with pytest.raises(PeerFault, match="the node alone parks"):
+        check_header(read_header(memoryview(batch)[ENVELOPE_SIZE:][: HEADER_SIZE + 1]), BatchLimits())
+
+
+def test_letters_that_a_filter_has_selected_are_dead_letters_all_the_same(
+    node: Embedded, stream: str, letters: str
+) -> None:
+    fail(node, [stream], letters, 4)
+    with node.subscribe(letters, keys="k2", until=5) as subscription:
+        assert [letter.batch.header.is_parked for letter in subscription] == [True]
+
+
+def test_letters_of_a_stream_that_is_gone_or_forbidden_keep_no_others(stream: str) -> None:
+    with veredus.embedded(streams={"create_on_use": False}) as node:
+        names = ["gone", "kept"]
+        for name in (*names, "dead"):
+            node.streams.create(name)
+        fail(node, names, "dead", 3)
+        node.streams.delete("gone")
+        for _ in range(2):
+            with pytest.raises(Refused, match=r"no dead letter of 'dead' is moved to 'gone' any more.*unknown-stream"):
+                node.redrive("dead")
+            assert [body for _, body, _ in moved(node, "kept", "dead")] == [b"1", b"2", b"3"]
 
 
 @pytest.mark.filterwarnings("ignore:source .* behind its last resume token")

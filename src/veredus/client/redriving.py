@@ -17,7 +17,7 @@ from veredus.kernel.words import spanned
 from .arguments import check_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from .blocking import Node
     from .given import Attributes
@@ -110,19 +110,68 @@ def _own_attributes(letter: Publication) -> Attributes | None:
     return {name: value for name, value in letter.attributes.items() if not name.startswith(PREFIX)} or None
 
 
+class _Run:
+    """Owns the ways back of one run, and the streams to which no way leads."""
+
+    def __init__(self, node: Node, letters: Mapping[str, Any]) -> None:
+        self._node = node
+        self._letters = letters
+        self._targets: dict[str, _Target] = {}
+        self._failures: dict[str, Refused] = {}
+        """By stream why its letters stay: those of the others are moved."""
+        self._trimmed: list[Gap] = []
+
+    def miss(self, gap: Gap) -> None:
+        """Letters were trimmed."""
+        self._trimmed.append(gap)
+        for target in self._targets.values():
+            target.miss(*_ends_of(gap))
+
+    def move(self, letter: Publication) -> None:
+        """Move a letter to its stream; nothing else that somebody has published there is one, whatever it says."""
+        if letter.batch.header.is_parked:
+            stream = str(letter.attributes[f"{PREFIX}stream"])
+            self._try(stream, lambda: self._target(stream).move(letter))
+
+    def _target(self, stream: str) -> _Target:
+        target = self._targets.get(stream)
+        if target is None:
+            target = self._targets[stream] = _Target(self._node, stream, self._letters)
+            for gap in self._trimmed:
+                target.miss(*_ends_of(gap))
+        return target
+
+    def _try(self, stream: str, work: Callable[[], None]) -> None:
+        if stream not in self._failures:
+            try:
+                work()
+            except Refused as failure:
+                name = self._letters["name"]
+                message = f"no dead letter of {name!r} is moved to {stream!r} any more: {failure.message}"
+                self._failures[stream] = Refused(failure.code, message, **failure.details)
+
+    def close(self) -> dict[str, int]:
+        """Wait until all is moved; how many went to which stream. Raises why some could not, once all others have."""
+        for stream, target in self._targets.items():
+            self._try(stream, target.close)
+        for failure in (*self._failures.values(), *(target.failure for target in self._targets.values())):
+            if failure is not None:
+                raise failure
+        return {stream: target.count for stream, target in self._targets.items()}
+
+
 def redrive(node: Node, name: str) -> dict[str, int]:
     """Move the dead letters in the stream `name`, up to its present end, back; how many went to which stream.
 
     What is no dead letter is passed over. A letter that the node cannot read stops the run once all before it are
-    moved: behind it, nobody would come back for it. Raises what publishing and subscribing raise,
-    `Refused("letters-damaged")` then, and `Refused("letters-lost")` at the end where it cannot be known any more what
-    was moved to one of the streams.
+    moved: behind it, nobody would come back for it. Raises what subscribing raises, `Refused("letters-damaged")` then,
+    what publishing to a stream raises once the letters of all others are moved, and `Refused("letters-lost")` at the
+    end where it cannot be known any more what was moved to one of the streams.
     """
     check_name("stream for dead letters", name)
     letters = node.streams.show(name)
-    targets: dict[str, _Target] = {}
+    run = _Run(node, letters)
     gaps: list[Gap] = []
-    unread: Gap | None = None
     known = 0
     with node.subscribe(name, until=int(letters["head"]) + 1, on_gap=gaps.append) as subscription:
         for letter in subscription if letters["head"] else ():
@@ -130,23 +179,11 @@ def redrive(node: Node, name: str) -> dict[str, int]:
             if unread is not None and unread.first_sequence < letter.sequence:
                 break
             while known < len(gaps) and gaps[known].first_sequence < letter.sequence:
-                for begun in targets.values():
-                    begun.miss(*_ends_of(gaps[known]))
+                run.miss(gaps[known])
                 known += 1
-            stream = letter.attributes.get(f"{PREFIX}stream")
-            if isinstance(stream, str) and stream:
-                target = targets.get(stream)
-                if target is None:
-                    target = targets[stream] = _Target(node, stream, letters)
-                    for gap in gaps[:known]:
-                        target.miss(*_ends_of(gap))
-                target.move(letter)
+            run.move(letter)
+    moved = run.close()
     unread = _first_unread(gaps)
-    for begun in targets.values():
-        begun.close()
-    for begun in targets.values():
-        if begun.failure is not None:
-            raise begun.failure
     if unread is not None:
         raise _cannot_read(name, unread)
-    return {stream: target.count for stream, target in targets.items()}
+    return moved

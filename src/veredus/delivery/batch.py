@@ -57,15 +57,18 @@ class BatchFlags(IntFlag):
     ZSTD = 1
     LZ4 = 2
     EXCERPT = 4
+    PARKED = 8
+    """The node itself has written it: dead letters, with where they came from. Nobody can offer such a batch."""
 
 
 # As plain integers: a flag's complement knows the flags that have names and no others, and each operation on flags
 # costs a microsecond.
 _EXCERPT = int(BatchFlags.EXCERPT)
+_PARKED = int(BatchFlags.PARKED)
 _ZSTD = int(BatchFlags.ZSTD)
 _LZ4_FLAG = int(BatchFlags.LZ4)
 _CODEC_MASK = int(BatchFlags.ZSTD | BatchFlags.LZ4)
-_UNKNOWN_REQUIRED = 0xFF & ~(_CODEC_MASK | _EXCERPT)
+_UNKNOWN_REQUIRED = 0xFF & ~(_CODEC_MASK | _EXCERPT | _PARKED)
 _LZ4 = "lz4_raw"
 _CODECS = {int(BatchFlags.ZSTD): "zstd", int(BatchFlags.LZ4): _LZ4}
 CODEC_FLAGS = {None: 0, "zstd": int(BatchFlags.ZSTD), "lz4": int(BatchFlags.LZ4)}
@@ -131,6 +134,11 @@ class BatchHeader(NamedTuple):
     def has_dates_only(self) -> bool:
         """Whether all its event times are in the years 1 to 9999."""
         return self.event_time_min_us >= TIMESTAMP_MIN_US and self.event_time_max_us <= TIMESTAMP_MAX_US
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether the node has written it, of publications that it gave up: what it says of them is true."""
+        return self.flags & _PARKED != 0
 
     @property
     def is_excerpt(self) -> bool:
@@ -201,6 +209,8 @@ def check_header(header: BatchHeader, limits: BatchLimits) -> None:
         raise PeerFault(
             "bad-batch", f"a batch may have 1 to {limits.count_max} publications, this one has {header.count}"
         )
+    if header.is_parked:
+        raise PeerFault("bad-batch", "an offered batch must not be flagged as parked: the node alone parks")
     if header.is_excerpt or header.span != header.count:
         raise PeerFault("bad-batch", "an offered batch must be complete: its span must equal its count")
     if not header.first_number:

@@ -342,7 +342,7 @@ def excerpt_record(header: BatchHeader, columns: Columns, selection: npt.NDArray
     is_small = len(chosen) <= ROWS_COUNT_MAX and _is_written_out_well(kept)
     cut = header._replace(
         layout=int(Layout.ROWS if is_small else Layout.COLUMNS),
-        flags=int(BatchFlags.EXCERPT),
+        flags=int(BatchFlags.EXCERPT) | (header.flags & int(BatchFlags.PARKED)),
         count=len(chosen),
         event_time_min_us=header.event_time_min_us if low is None else low,
         event_time_max_us=header.event_time_min_us if high is None else high,

@@ -17,7 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from veredus.delivery.arrays import constant_octets, numbers_array, numbers_of
-from veredus.delivery.batch import BatchHeader, Layout, codec_of, packed, signed_record
+from veredus.delivery.batch import BatchFlags, BatchHeader, Layout, codec_of, packed, signed_record
 from veredus.delivery.columns import encode_columns
 from veredus.delivery.publication import in_dates
 from veredus.delivery.record import RecordKind
@@ -36,6 +36,8 @@ from .rights import PUBLISH, on_stream
 from .stream import Stream
 from .subscription import Subscription
 from .tables import Tables
+
+PARKED = int(BatchFlags.PARKED)
 
 
 class Outcome(Protocol):
@@ -123,7 +125,9 @@ class Parking:
         low = in_dates(header.event_time_min_us) if kept_times is None else int(numbers_of(kept_times).min())
         high = low if kept_times is None else int(numbers_of(kept_times).max())
         payload, flags = packed(encode_columns(moved), codec_of(header))
-        signed = BatchHeader(int(Layout.COLUMNS), flags, 0, 0, count, target.stream_id, 0, 0, count, 1, low, high)
+        signed = BatchHeader(
+            int(Layout.COLUMNS), flags | PARKED, 0, 0, count, target.stream_id, 0, 0, count, 1, low, high
+        )
         sequence, append_time_us = target.assign(count, now.wall_us)
         data = signed_record(signed, payload)
         return Entry(data, RecordKind.BATCH, target.stream_id, sequence, count, append_time_us)
