@@ -74,7 +74,8 @@ class TopicsProxy:
             None if node is None else TopicsGate(node, self._askers, lambda: self._tokens, lambda: self._unproven)
         )
         size_max = message_size_max(settings.body_size_max)
-        self._accounts = (limits or TopicsLimits()).accounts()
+        limits = limits or TopicsLimits()
+        self._accounts = limits.accounts()
         self._peers = Peers(self._loop)
         self._sockets = TopicsSockets(
             bind_tcp(address, "topics.listen"),
@@ -86,7 +87,7 @@ class TopicsProxy:
             log=self._log,
             peers=self._peers,
             mark=PROXY_MARK,
-            at_once_max=AT_ONCE_MAX,
+            at_once_max=min(AT_ONCE_MAX, limits.requests_max),
         )
         self.address = self._sockets.address
         self.engine = Proxy(settings if settings.proxy_id else replace(settings, proxy_id=self.address))
