@@ -15,8 +15,11 @@ import zmq
 
 from tests.processes import free_port
 from veredus.kernel.engine import Now
+from veredus.kernel.events import DeadlineReached
+from veredus.node.handed_on import AT_ONCE_MAX
 from veredus.protocols.topics.messages import message_size_max
 from veredus.protocols.topics.proxy import Effect, Event, ProxySettings
+from veredus.runtime.topics_limits import TopicsLimits
 from veredus.runtime.topics_proxy import TopicsProxy
 from veredus.runtime.topics_sockets import ENVELOPE_SIZE_MAX, PARTS_MAX
 
@@ -123,6 +126,7 @@ def scene(
     body_size_max: int = 1 << 20,
     retries_max: int = 3,
     new_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop,
+    requests_max: int = 10_000,
 ) -> Iterator[tuple[Scene, list[PageServer]]]:
     """A proxy, and servers that it does not know yet."""
     loop = new_loop()
@@ -133,7 +137,7 @@ def scene(
     servers = [PageServer(context) for _ in range(server_count)]
 
     async def open_proxy() -> TopicsProxy:
-        return TopicsProxy(settings, "127.0.0.1:0")
+        return TopicsProxy(settings, "127.0.0.1:0", TopicsLimits(requests_max=requests_max))
 
     async def close_proxy(proxy: TopicsProxy) -> None:
         proxy.close()
@@ -473,3 +477,50 @@ def test_a_proxy_at_whose_own_address_a_server_is_said_to_be_finds_out_and_serve
         assert b"is a proxy and not a server" in said
         around.claim(server)
         assert around.ask(b"PUT bob t 1\r\n\r\nx") == f"STATUS {server.address} OK\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("requests_max", [10_000, 30])
+def test_a_client_with_very_many_questions_at_once_is_slower_and_is_refused_nothing(requests_max: int) -> None:
+    count = 1_000
+    with scene(answer_ms=60_000, requests_max=requests_max) as (around, (server,)), around.socket(zmq.DEALER) as greedy:
+        around.meet(server)
+        assert around.ask(b"SUBSCRIBE alice prices\r\n\r\n") == f"STATUS {server.address} OK\r\n\r\n".encode()
+        server.is_deaf = True
+        for number in range(count):
+            greedy.send_multipart([number.to_bytes(8), b"", f"PUT bob prices {number + 1}\r\n\r\nx".encode()])
+        deadline = time.monotonic() + ANSWER_MS / 1000
+        while not any(link.is_reading_on for link in list(around.proxy._sockets._fronts)):
+            assert time.monotonic() < deadline, "it is read from, whatever it has on its way"
+            time.sleep(0.005)
+        assert around.proxy.engine.peer_count <= min(AT_ONCE_MAX, requests_max) // 2
+        server.is_deaf = False
+        for number in range(count):
+            assert greedy.poll(ANSWER_MS)
+            envelope, _, answer = greedy.recv_multipart()
+            assert int.from_bytes(envelope) == number
+            assert answer == f"STATUS {server.address} OK\r\n\r\n".encode()
+
+
+@pytest.mark.parametrize("is_unread", [True, False])
+def test_no_server_is_judged_while_answers_wait_that_were_read_and_not_taken(
+    is_unread: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer_ns = 300_000_000
+    judged: list[tuple[int, int]] = []
+    with scene(answer_ms=300, retries_max=0) as (around, (server,)):
+        around.meet(server)
+        server.is_deaf = True
+        handle = around.proxy.engine.handle
+
+        def note(event: Event, now: Now) -> Sequence[Effect]:
+            if isinstance(event, DeadlineReached) and event.heard_ns is not None:
+                judged.append((event.heard_ns, now.monotonic_ns))
+            return handle(event, now)
+
+        monkeypatch.setattr(around.proxy.engine, "handle", note)
+        (link,) = around.proxy._sockets._back_links
+        link.is_reading_on = is_unread
+        assert b"SERVER_UNAVAILABLE" in around.ask(b"PUT bob prices 1\r\n\r\nx")
+        link.is_reading_on = False
+    late = [now_ns - heard_ns >= answer_ns for heard_ns, now_ns in judged]
+    assert all(late) == is_unread, "it waits as long as an answer may take, and no longer"

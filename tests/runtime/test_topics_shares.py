@@ -29,12 +29,11 @@ PUT = message(b"", b"PUT greedy t 1\r\n\r\nx")
 class Scene:
     """Sockets on a loop of their own thread; `answer` is what is said to each question that is taken, if anything."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, limits: TopicsLimits, answer: bytes | None) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop, limits: TopicsLimits, answer: bytes | None, most: int) -> None:
         self.loop, self.answer = loop, answer
         self.asked: list[Asked] = []
-        self.sockets = self.run(
-            lambda: TopicsSockets(bind_tcp("127.0.0.1:0", "topics.listen"), 2 * MIB, self._take, limits=limits)
-        )
+        bound = bind_tcp("127.0.0.1:0", "topics.listen")
+        self.sockets = self.run(lambda: TopicsSockets(bound, 2 * MIB, self._take, limits=limits, at_once_max=most))
 
     def _take(self, asked: Asked | Answered) -> None:
         assert isinstance(asked, Asked)
@@ -70,11 +69,11 @@ def say(peer: socket.socket, said: bytes) -> None:
 
 
 @contextmanager
-def scene(limits: TopicsLimits, answer: bytes | None = b"STATUS s OK\r\n\r\n") -> Iterator[Scene]:
+def scene(limits: TopicsLimits, answer: bytes | None = b"STATUS s OK\r\n\r\n", at_once_max: int = 0) -> Iterator[Scene]:
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever, daemon=True)
     thread.start()
-    around = Scene(loop, limits, answer)
+    around = Scene(loop, limits, answer, at_once_max)
     try:
         yield around
     finally:
@@ -123,6 +122,41 @@ def test_who_asks_little_is_heard_before_all_connections_of_one_who_is_greedy_ar
         around.wait(lambda: len(around.asked) == links_count * count + 1)
         heard = [asked.data.startswith(b"PUT victim") for asked in around.asked].index(True)
         assert heard <= 10 * MESSAGES_PER_TURN, "the first messages of one link, and not all of all"
+
+
+def many(name: str, count: int) -> bytes:
+    return b"".join(message(b"", f"PUT {name} t {number}\r\n\r\nx".encode()) for number in range(1, count + 1))
+
+
+@pytest.mark.parametrize("source", ["127.0.0.1", "127.0.0.2"], ids=["its own address", "another address"])
+def test_who_has_its_share_on_its_way_waits_for_answers_and_nobody_else_does(source: str) -> None:
+    with scene(TopicsLimits(), answer=None, at_once_max=90) as around, around.connect(many("greedy", 200)):
+        around.wait(lambda: len(around.asked) == 30 and all(link.is_reading_on for link in around.sockets._fronts))
+        with around.connect(many("victim", 1), source):
+            around.wait(lambda: len(around.asked) == 31)
+        assert around.asked[-1].data.startswith(b"PUT victim")
+        for number in range(201):
+            around.wait(lambda number=number: len(around.asked) > number)  # type: ignore[misc]
+            peer = around.asked[number].peer
+            around.run(lambda peer=peer: around.sockets.carry_out(Answer(peer, b"STATUS s OK\r\n\r\n")))  # type: ignore[misc]
+        greedy = [asked.data for asked in around.asked if asked.data.startswith(b"PUT greedy")]
+        assert greedy == [f"PUT greedy t {number}\r\n\r\nx".encode() for number in range(1, 201)], "all, in their order"
+        assert not any(asked.why_not for asked in around.asked)
+
+
+def test_what_somebody_asked_who_is_gone_counts_until_it_is_answered_and_then_others_go_on() -> None:
+    with scene(TopicsLimits(), answer=None, at_once_max=90) as around:
+        with around.connect(many("gone", 31)):
+            around.wait(lambda: len(around.asked) == 30)
+        with around.connect(many("other", 40)):
+            around.wait(lambda: len(around.asked) == 40 and all(link.is_reading_on for link in around.sockets._fronts))
+            answered = 0
+            while sum(asked.data.startswith(b"PUT other") for asked in around.asked) < 40:
+                around.wait(lambda answered=answered: len(around.asked) > answered)  # type: ignore[misc]
+                peer = around.asked[answered].peer
+                around.run(lambda peer=peer: around.sockets.carry_out(Answer(peer, b"")))  # type: ignore[misc]
+                answered += 1
+            around.wait(lambda: len(around.sockets._fronts) == 1)
 
 
 def test_what_waits_to_be_written_to_all_who_do_not_read_is_bounded() -> None:

@@ -28,6 +28,16 @@ from .topics_credentials import read_credentials
 _ASKING, _ASKED = Local(b"DEALER"), Local(b"ROUTER")
 
 
+def asked_by_anybody() -> dict[bytes, Mechanism]:
+    """How a peer may come where nobody proves who he is."""
+    return {b"NULL": Null(_ASKED, is_server=True)}
+
+
+def asking_as_nobody() -> dict[bytes, Mechanism]:
+    """How we come to another then."""
+    return {b"NULL": Null(_ASKING, is_server=False)}
+
+
 class TopicsGate:
     """Owns the keys of one listener of topics, and what proves its open connections; used on one loop."""
 

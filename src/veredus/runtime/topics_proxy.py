@@ -10,6 +10,7 @@ from veredus.kernel.effects import Note
 from veredus.kernel.errors import Refused, VeredusError, ending_of, words_of
 from veredus.kernel.events import DeadlineReached
 from veredus.node.exposure import access_of
+from veredus.node.handed_on import AT_ONCE_MAX
 from veredus.node.settings import NodeSettings
 from veredus.protocols.topics.messages import message_size_max
 from veredus.protocols.topics.proxy import Event, Proxy, ProxySettings
@@ -73,7 +74,8 @@ class TopicsProxy:
             None if node is None else TopicsGate(node, self._askers, lambda: self._tokens, lambda: self._unproven)
         )
         size_max = message_size_max(settings.body_size_max)
-        self._accounts = (limits or TopicsLimits()).accounts()
+        limits = limits or TopicsLimits()
+        self._accounts = limits.accounts()
         self._peers = Peers(self._loop)
         self._sockets = TopicsSockets(
             bind_tcp(address, "topics.listen"),
@@ -85,6 +87,7 @@ class TopicsProxy:
             log=self._log,
             peers=self._peers,
             mark=PROXY_MARK,
+            at_once_max=min(AT_ONCE_MAX, limits.requests_max),
         )
         self.address = self._sockets.address
         self.engine = Proxy(settings if settings.proxy_id else replace(settings, proxy_id=self.address))
@@ -205,6 +208,13 @@ class TopicsProxy:
         once_read(self._loop, self._judge)
 
     def _judge(self, heard_ns: int) -> None:
-        if self._timer is not None:
+        if self._timer is not None and self._sockets.has_unread_answers and self._is_early(heard_ns):
+            # What waits here is no server's silence.
+            self._loop.call_soon(self._judge, heard_ns)
+        elif self._timer is not None:
             self._timer = None
             self._tell(DeadlineReached(heard_ns))
+
+    def _is_early(self, heard_ns: int) -> bool:
+        """Whether what had arrived by then may be waited for yet: who never ceases to answer stops no clock."""
+        return time.monotonic_ns() - heard_ns < self.engine.settings.answer_ns

@@ -38,17 +38,18 @@ from veredus.protocols.topics.exchange import Answer, Answered, Ask, Asked, Late
 from veredus.protocols.topics.messages import StatusWord
 from veredus.protocols.zmtp.connection import Bounds, Connection, Message
 from veredus.protocols.zmtp.link import ZmtpLink
-from veredus.protocols.zmtp.mechanisms import Credential, Local, Mechanism, Null
+from veredus.protocols.zmtp.mechanisms import Credential, Mechanism
 from veredus.streams.rights import ANONYMOUS
 
 from .askers import Known
+from .asking_room import AskingRoom
 from .binding import Bound
 from .clocks import read_clocks
 from .hearing import once_read
 from .listeners import NO_DESCRIPTOR, Arrivals, Listener, Peer, Place, note_refused, tcp_peer_of
 from .logs import Logger
 from .peers import Peers
-from .topics_gate import TopicsGate
+from .topics_gate import TopicsGate, asked_by_anybody, asking_as_nobody
 from .topics_limits import TopicsLimits
 from .unwritten import ABANDONED, Unwritten
 from .zmtp_links import MESSAGES_PER_TURN, Links, MessageLink, Payer
@@ -92,11 +93,12 @@ class _Front:
 
 
 class _Waiting(NamedTuple):
-    """Who asked, the envelope of the question, and what is counted of it, None for nothing."""
+    """Who asked, the envelope of the question, what is counted of it, None for nothing, and who pays for it."""
 
     link: MessageLink
     envelope: Sequence[Octets]
     counted: InHand | None
+    payer: Payer
 
 
 @dataclass(eq=False, slots=True)
@@ -127,11 +129,13 @@ class TopicsSockets:
         log: Logger | None = None,
         peers: Peers | None = None,
         mark: bytes = b"",
+        at_once_max: int = 0,
     ) -> None:
         """Listen on what is `bound`, and `tell` what comes; `mark` follows the token of what is asked.
 
         Connections are counted by `arrivals`, what is asked by `accounts`, and what waits to be written by `unwritten`,
-        or all by `limits` alone. Without a `gate` nobody proves who he is. What happens on a connection is said to
+        or all by `limits` alone; about `at_once_max` questions are taken until some are answered, 0 for no bound.
+        Without a `gate` nobody proves who he is. What happens on a connection is said to
         `log`, with the number that it has among `peers`. Raises `Unavailable("port-in-use")`.
         """
         self.number = 0
@@ -164,6 +168,7 @@ class TopicsSockets:
         self._waiting: dict[int, _Waiting] = {}
         self._last_peer = 0
         self._mark = mark
+        self._room = AskingRoom(self._loop, at_once_max)
         self._is_paused = False
         counted = arrivals or self._own_arrivals
         assert counted is not None
@@ -206,9 +211,10 @@ class TopicsSockets:
 
     def _answered(self, peer: int, size: int) -> tuple[MessageLink, Sequence[Octets]]:
         """Whoever asked is answered with so many bytes: its connection, and the envelope of the question."""
-        link, envelope, counted = self._waiting.pop(peer)
+        link, envelope, counted, payer = self._waiting.pop(peer)
         if counted is not None:
             self._accounts.answer(counted, size, read_clocks())
+        self._room.answer(payer, link)
         return link, envelope
 
     def _may_ask(self, back: _Back, order: Ask) -> bool:
@@ -216,6 +222,11 @@ class TopicsSockets:
         if not order.principal or back.link is None:
             return True
         return back.onward.ask(order.principal, order.token, back.link.is_filling, time.monotonic_ns())
+
+    @property
+    def has_unread_answers(self) -> bool:
+        """Whether something was read from who is asked, and waits for its turn to be told."""
+        return any(link.is_reading_on for link in self._back_links)
 
     def send(self, buffers: Sequence[Octets]) -> None:
         """Nothing is said on this link but answers."""
@@ -288,6 +299,12 @@ class TopicsSockets:
         front = self._fronts.get(link)
         return link.number if front is None else front.principal or Stranger(front.address)
 
+    def room_for(self, link: MessageLink) -> int:
+        """Of who is asked all that comes; of who asks what its share allows, or one until it has shown who it is."""
+        if link not in self._fronts:
+            return MESSAGES_PER_TURN
+        return self._room.room_for(self.payer_of(link), link) if link.wire.has_greeted else 1
+
     def read_size_of(self, link: MessageLink) -> int:
         """Less, the more of its principal's waits."""
         front = self._fronts.get(link)
@@ -298,6 +315,7 @@ class TopicsSockets:
         front = self._fronts.pop(link, None)
         if front is not None:
             del self._front_links[front.number]
+            self._room.forget(link)
             if self._gate is not None:
                 self._gate.forget(front.number)
             self._accounts.forget(front.number)
@@ -344,7 +362,7 @@ class TopicsSockets:
         return ZmtpLink(Connection(mechanisms, self._bounds, is_server), self._limits.timing)
 
     def _open_front(self, peer: Peer, place: Place) -> MessageLink:
-        mechanisms = _null(b"ROUTER", True) if self._gate is None else self._gate.mechanisms()
+        mechanisms = asked_by_anybody() if self._gate is None else self._gate.mechanisms()
         link = MessageLink(self._links, self._wire(mechanisms, True), self, place)
         number = self._peers.enter(peer.listener, peer.name, peer.address)
         self._fronts[link] = _Front(number, origin_of(peer.address))
@@ -401,7 +419,9 @@ class TopicsSockets:
         counted, why_not = None, ""
         if not (is_member and data.startswith(_OWN)):
             counted, why_not = self._count(who or front.number, who, size)
-        self._waiting[self._last_peer] = _Waiting(link, envelope, counted)
+        payer = self.payer_of(link)
+        self._waiting[self._last_peer] = _Waiting(link, envelope, counted, payer)
+        self._room.take(payer, link)
         asked = Asked(self._last_peer, data, self.number, front.origin, principal, speaks_for, is_member, why_not)
         if envelope and envelope[0] and not envelope[0].startswith(FOR):
             asked = asked._replace(envelope=envelope)
@@ -423,7 +443,7 @@ class TopicsSockets:
         if len(parts) == 3 + len(self._said_of("")) and len(parts[0]) == _TOKEN_SIZE + len(self._mark):
             token = int.from_bytes(parts[0][:_TOKEN_SIZE])
             back.onward.answer(token)
-            self._tell(Answered(token, bytes(parts[-1]), self.number))
+            self._tell(Answered(token, bytes(parts[-1]), self.number, back.address))
         else:
             self._log.warning("answer-without-token", sizes=[len(part) for part in parts])
 
@@ -457,7 +477,7 @@ class TopicsSockets:
         host, port = split_address(back.address)
 
         def open_back() -> MessageLink:
-            mechanisms = _null(b"DEALER", False) if self._gate is None else self._gate.way_in()
+            mechanisms = asking_as_nobody() if self._gate is None else self._gate.way_in()
             link = MessageLink(self._links, self._wire(mechanisms, False), self)
             self._back_links[link] = back
             back.link = link
@@ -471,11 +491,6 @@ class TopicsSockets:
             if is_short:
                 self._log.error("socket-not-opened", address=back.address, error=str(error))
             self._loop.call_later(_REST_S if is_short else _RECONNECT_S, self._connect, back)
-
-
-def _null(socket_type: bytes, is_server: bool) -> dict[bytes, Mechanism]:
-    null = Null(Local(socket_type), is_server)
-    return {null.name: null}
 
 
 def _spoken_for(envelope: Sequence[bytes]) -> str:

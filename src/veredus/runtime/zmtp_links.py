@@ -74,6 +74,10 @@ class Owner(Protocol):
         """Whose share of a turn it is that what came by the link takes."""
         ...
 
+    def room_for(self, link: MessageLink) -> int:
+        """How many messages of the link may be taken now; for none it is told to `read_on` when some may be."""
+        ...
+
     def read_size_of(self, link: MessageLink) -> int:
         """How many bytes are read from the link at a time."""
         ...
@@ -216,7 +220,8 @@ class MessageLink(asyncio.BufferedProtocol):
         self._is_congested = False
         self._is_held = False
         self._is_held_back = False
-        self._is_reading_on = False
+        self.is_reading_on = False
+        """Whether something was read that waits for a turn, or for room, to be taken."""
         self._is_asking = False
         self._has_turn = False
         self._late: deque[tuple[Callable[[], Sequence[Octets]], int]] = deque()
@@ -248,7 +253,7 @@ class MessageLink(asyncio.BufferedProtocol):
     @property
     def _is_ours(self) -> bool:
         """Whether the link is not read from for a reason of this side's: its peer can do nothing about it."""
-        return self._is_held or self._is_held_back or self._is_reading_on
+        return self._is_held or self._is_held_back or self.is_reading_on
 
     @property
     def _is_closing(self) -> bool:
@@ -401,10 +406,14 @@ class MessageLink(asyncio.BufferedProtocol):
 
     def take_turn(self) -> None:
         """Take what waits: the payer has a share again."""
-        self._is_reading_on = False
         self._has_turn = True
-        self._set_reading()
+        self.read_on()
         self._has_turn = False
+
+    def read_on(self) -> None:
+        """Take what waits, where there was no room for it before."""
+        self.is_reading_on = False
+        self._set_reading()
 
     def close(self) -> None:
         """Close once what was sent has been written."""
@@ -435,12 +444,13 @@ class MessageLink(asyncio.BufferedProtocol):
 
     def _read(self) -> None:
         now, payer = read_clocks(), self._owner.payer_of(self)
-        while not (self._is_held or self._is_congested or self._is_reading_on or self._is_closing):
-            if not self._links.may_go(self, payer, self._has_turn):
-                self._is_reading_on = True
+        while not (self._is_held or self._is_congested or self.is_reading_on or self._is_closing):
+            room = self._owner.room_for(self)
+            if not room or not self._links.may_go(self, payer, self._has_turn):
+                self.is_reading_on = True
                 self._set_reading()
                 break
-            messages = self.wire.next_messages(now)
+            messages = self.wire.next_messages(now, room)
             if self.wire.has_greeted and not self._has_greeted:
                 self._has_greeted = True
                 if self._place is not None:

@@ -97,10 +97,10 @@ class TopicsMachine(Machine):
         self.front = Front(self.name, self._network, self.gate, self._told, link, self.post)
         self._ends[link] = self.front
 
-        def answered(token: int, data: bytes) -> None:
+        def answered(token: int, data: bytes, server: str) -> None:
             if life == self._life:
                 herald.answered(token)
-                self.post(Answered(token, data, link))
+                self.post(Answered(token, data, link, server))
 
         lines = self._lines = Lines(self.world, self._network, self.name, self.gate, answered)
         herald = self._herald = Herald(self.world, self._herald_die, self.heralds, lines.ask)
@@ -266,7 +266,9 @@ class ProxyProcess(Peer):
         self.engine = PageProxy(address) if is_of_page else Proxy(settings)
         self.front = Front(address, network, self.gate, told, 0, self._tell)
         self._told = told
-        self._lines = Lines(world, network, name, self.gate, lambda token, data: self._tell(Answered(token, data)))
+        self._lines = Lines(
+            world, network, name, self.gate, lambda token, data, server: self._tell(Answered(token, data, 0, server))
+        )
         self._wake_ns: int | None = None
 
     def start(self) -> None:

@@ -37,9 +37,9 @@ class Lines:
     """Owns one process's lines to those whom it asks."""
 
     def __init__(
-        self, world: World, network: Network, owner: str, gate: Gate, on_answered: Callable[[int, bytes], None]
+        self, world: World, network: Network, owner: str, gate: Gate, on_answered: Callable[[int, bytes, str], None]
     ) -> None:
-        """Nobody was asked yet."""
+        """Nobody was asked yet; `on_answered` is told the token, the answer, and at which address it was asked."""
         self._world = world
         self._network = network
         self._owner = owner
@@ -86,7 +86,7 @@ class Lines:
                 self._dial_later(address, first)
             else:
                 self._ends[address] = end
-                end.on_received = lambda item: self._gate.through(lambda: self._received(item))
+                end.on_received = lambda item: self._gate.through(lambda: self._received(address, item))
                 end.on_closed = lambda _: self._gate.through(lambda: self._lost(address, end))
                 for item in first:
                     self._send(end, item)
@@ -109,9 +109,9 @@ class Lines:
     def _send(self, end: End, item: Item) -> None:
         send(self._network, end, item)
 
-    def _received(self, item: object) -> None:
+    def _received(self, address: str, item: object) -> None:
         if self._is_open and isinstance(item, Item):
-            self._on_answered(item.token, item.data)
+            self._on_answered(item.token, item.data, address)
 
 
 def send(network: Network, end: End, item: Item) -> None:

@@ -202,7 +202,7 @@ class PageProcess(Peer):
         self._asked_count += 1
         number, self._tries_left = self._asked_count, tries_left
 
-        def answered(token: int, data: bytes) -> None:
+        def answered(token: int, data: bytes, _: str) -> None:
             if token == number == self._asked_count:
                 self._asked_count += 1
                 self._hang_up()

@@ -318,7 +318,7 @@ class ClientProcess(Peer):
             self._asked_count += 1
             number = self._asked_count
 
-            def answered(token: int, said: bytes) -> None:
+            def answered(token: int, said: bytes, _: str) -> None:
                 if self.is_alive and token == number == self._asked_count:
                     on_answer(said)
 

@@ -53,6 +53,8 @@ class Answered(NamedTuple):
     token: int
     data: bytes
     link: int = 0
+    server: str = ""
+    """The address that was asked, "" where that is of no matter."""
 
 
 class Answer(NamedTuple):

@@ -139,7 +139,7 @@ class Proxy:
         if isinstance(event, Asked):
             self._asked(event)
         elif isinstance(event, Answered):
-            self._answered(event.token, event.data)
+            self._answered(event)
         else:
             heard_ns = now.monotonic_ns if event.heard_ns is None else min(now.monotonic_ns, event.heard_ns)
             self._learning.look(heard_ns)
@@ -323,7 +323,7 @@ class Proxy:
             del self._questions[token]
             why_held = self._why_held(question)
             if why_held or question.tries > self.settings.retries_max:
-                self._put_off(question, why_held) if why_held else self._give_up(question)
+                self._put_off(question, why_held) if why_held else self._give_up(question, heard_ns)
                 continue
             if question.is_held:
                 self._ask_held((question,))
@@ -332,33 +332,34 @@ class Proxy:
             question.due_ns = self._now.monotonic_ns + self.settings.answer_ns
             self._questions[token] = question
             # One that answers others has much to do, and would have more: it is asked again the last time only.
-            if question.tries > self.settings.retries_max or not self._is_heard(question.server):
+            if question.tries > self.settings.retries_max or not self._is_heard(question.server, heard_ns):
                 self._say_to_server(token, question)
 
-    def _is_heard(self, server: str) -> bool:
-        """Whether a server has answered something of late."""
-        return self._now.monotonic_ns - self._heard_ns.get(server, -self.settings.answer_ns) < self.settings.answer_ns
+    def _is_heard(self, server: str, by_ns: int) -> bool:
+        """Whether a server has answered something of late, as far as it was read."""
+        return by_ns - self._heard_ns.get(server, -self.settings.answer_ns) < self.settings.answer_ns
 
-    def _give_up(self, question: Question) -> None:
-        if not self._is_heard(question.server):
+    def _give_up(self, question: Question, by_ns: int) -> None:
+        if not self._is_heard(question.server, by_ns):
             if question.server not in self._silent:
                 self._effects.append(Note("warning", "server-silent", {"server": question.server}))
-            asked_ns = self._now.wall_ns - question.tries * self.settings.answer_ns
+            unheard_ns = self._now.monotonic_ns - self._heard_ns.get(question.server, 0)
+            asked_ns = self._now.wall_ns - min(unheard_ns, question.tries * self.settings.answer_ns)
             since_ns, _ = self._silent.get(question.server, (asked_ns, 0))
             self._silent[question.server] = (since_ns, self._now.monotonic_ns)
         self._say_unavailable(question)
 
-    def _answered(self, token: int, data: bytes) -> None:
-        question = self._questions.get(token)
-        if question is None or not is_answer(data):
+    def _answered(self, event: Answered) -> None:
+        data, question = event.data, self._questions.pop(event.token, None) if is_answer(event.data) else None
+        if question is None:
+            # It was given up, but who answers late is not silent.
+            if event.server in self.topics and is_answer(data) and not is_of_proxy(data):
+                self._hear_answer(event.server)
             return
-        del self._questions[token]
         if is_of_proxy(data):
             self._drop(question)
             return
-        self._heard_ns[question.server] = self._now.monotonic_ns
-        if self._silent:
-            self._hear_of(question.server)
+        self._hear_answer(question.server)
         if self.topics.is_unsure(question.topic, question.server) and status_word_of(data) in _HAS:
             self.topics.confirm(question.topic, question.server)
         if question.conflict is not None:
@@ -422,6 +423,10 @@ class Proxy:
         question.server, question.tries, question.is_beyond = another, 1, True
         self._ask_or_say(question)
         return True
+
+    def _hear_answer(self, server: str) -> None:
+        self._heard_ns[server] = self._now.monotonic_ns
+        self._hear_of(server)
 
     def _hear_of(self, server: str) -> None:
         """A server is there."""

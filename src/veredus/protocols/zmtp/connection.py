@@ -219,8 +219,10 @@ class Connection:
                 self._held = bytearray(self._held)
             self._held += data
 
-    def next_messages(self) -> list[Message]:
-        """Some of the messages that are whole, in order; none, and not `has_more`, when no more is."""
+    def next_messages(self, count_max: int = MESSAGES_AT_ONCE_MAX) -> list[Message]:
+        """Some of the messages that are whole, in order, `count_max` at most; none, and not `has_more`, when no more
+        is.
+        """
         messages: list[Message] = []
         if len(self._held) < self._needed or self.phase in (Phase.ASKING, Phase.CLOSED):
             self._check_held()
@@ -232,7 +234,7 @@ class Connection:
             while not self._needed and self.phase in _OPENING:
                 start = _OPENING[self.phase](self, view, start)
             if self.phase is Phase.TRAFFIC and not self._needed:
-                start = self._cut(view, start, messages)
+                start = self._cut(view, start, messages, count_max)
         except PeerFault as fault:
             self.fail(fault)
             return messages
@@ -310,13 +312,13 @@ class Connection:
 
     # ── frames ───────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _cut(self, view: memoryview, start: int, messages: list[Message]) -> int:
+    def _cut(self, view: memoryview, start: int, messages: list[Message], most: int) -> int:
         """Take whole frames from `start` on; where what is not taken begins. Raises `PeerFault`."""
         if self._delayed is not None:
             command, self._delayed = self._delayed, None
             self._obey(command)
         end, size_max, seals = len(view), self.message_size_max, self.mechanism.seals
-        count_max = GREETINGS_AT_ONCE_MAX if self.is_greeting else self._bounds.messages_at_once_max
+        count_max = min(most, GREETINGS_AT_ONCE_MAX if self.is_greeting else self._bounds.messages_at_once_max)
         cost_ns_max = self._cost_ns + QUANTUM_NS
         while len(messages) < count_max and self._cost_ns < cost_ns_max:
             # Most frames are short, whole, and a message of their own.

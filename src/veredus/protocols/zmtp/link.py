@@ -18,7 +18,7 @@ from veredus.kernel.engine import Now
 from veredus.kernel.errors import PeerFault
 from veredus.kernel.octets import Octets
 
-from .connection import Connection, Message, Phase
+from .connection import MESSAGES_AT_ONCE_MAX, Connection, Message, Phase
 
 TTL_UNIT_NS: Final = 100_000_000
 
@@ -71,9 +71,11 @@ class ZmtpLink:
         """The peer has taken something that was sent to it: its PONG lies behind what it has not read yet."""
         self._received_ns = now.monotonic_ns
 
-    def next_messages(self, now: Now) -> list[Message]:
-        """Some of what came, in order; none, and not `connection.has_more`, when there is no more for now."""
-        messages = self.connection.next_messages()
+    def next_messages(self, now: Now, count_max: int = MESSAGES_AT_ONCE_MAX) -> list[Message]:
+        """Some of what came, in order, `count_max` at most; none, and not `connection.has_more`, when there is no more
+        for now.
+        """
+        messages = self.connection.next_messages(count_max)
         if self.connection.phase is Phase.TRAFFIC:
             self._watch(now)
         return messages
