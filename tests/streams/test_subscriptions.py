@@ -10,8 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.streams.rig import Rig
+from veredus.matching import Filter
 from veredus.streams import exchange as x
+from veredus.streams.facts import SubscriptionOpened, SubscriptionSettled
 from veredus.streams.removed import GIVEN
+from veredus.streams.subscription import Subscription
 from veredus.streams.subscriptions import Subscriptions
 from veredus.streams.tables import StreamsLimits
 
@@ -50,3 +53,18 @@ def test_a_stream_is_deleted_without_a_look_at_all_that_subscribe_to_it(
     monkeypatch.undo()
     rig.carry_out()
     assert rig.floor.tables.removed.has("s") is not is_given
+
+
+def test_what_a_checkpoint_knows_to_be_done_with_stays_so_behind_an_older_fact() -> None:
+    """It may be made while a fact is on its way that knows less; what is done with has no attempts any more."""
+    opened = SubscriptionOpened(
+        1, "s", "main", 1, bytes(16), Filter(), 1, 1, 0, ((2, 2), (4, 10)), 12, attempts_max=3, attempts=((1, 1, 1),)
+    )
+    subscription = Subscription(opened, 100)
+    older = SubscriptionSettled(1, "s", "main", 0, ((2, 2), (5, 9), (12, 12)), 12, False)
+    subscription.apply_settled(older, 100)
+    assert subscription.settled_ranges() == ((2, 2), (4, 10), (12, 12))
+    # What comes behind it was made since, and knows all.
+    newer = SubscriptionSettled(1, "s", "main", 2, ((4, 9),), 12, False)
+    subscription.apply_settled(newer, 100)
+    assert (subscription.floor, subscription.settled_ranges()) == (2, ((4, 9),))

@@ -8,10 +8,12 @@ from __future__ import annotations
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import msgspec
+
 from veredus.delivery.settlement import Ledger, Range
 from veredus.matching import Filter
 
-from .facts import SubscriptionOpened
+from .facts import SubscriptionOpened, SubscriptionSettled
 from .ranges import cursor_of, joined, without
 from .tries import Tried
 
@@ -79,3 +81,9 @@ def settled_ranges(ledger: Ledger, excluded: tuple[Range, ...]) -> tuple[Range, 
         return own
     floor = ledger.floor
     return joined((*own, *((max(a, floor + 1), b) for a, b in excluded if b > floor)))
+
+
+def no_less(fact: SubscriptionSettled, floor: int, settled: tuple[Range, ...]) -> SubscriptionSettled:
+    """The fact, beside what is known to be done with: all up to `floor`, and `settled`."""
+    floor, settled = cursor_of(max(floor, fact.floor), (*settled, *fact.settled))
+    return msgspec.structs.replace(fact, floor=floor, settled=settled)

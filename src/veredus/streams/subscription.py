@@ -26,7 +26,7 @@ from .exchange import EVERYTHING, SettleRequested
 from .facts import CursorMoved, Lost, SubscriptionOpened, SubscriptionRenewed, SubscriptionSettled, SubscriptionTold
 from .lost import but_for
 from .ranges import between, cursor_of, is_in, joined, raised, with_more, without
-from .reopening import Reopening, settled_ranges
+from .reopening import Reopening, no_less, settled_ranges
 from .source import PAST_MAX
 from .tries import Retold, Tries
 
@@ -61,6 +61,7 @@ class Subscription:
         "is_attached",
         "is_journaling",
         "is_removed",
+        "is_reopened",
         "is_stale",
         "leaving",
         "lost",
@@ -130,11 +131,14 @@ class Subscription:
         self.unwanted = fact.unwanted
         self.renewed_us, self.wish = max(fact.opened_us, fact.renewed_us), fact.wish
         self.owner, self.lost = fact.owner, fact.lost
-        self.is_attached = True
+        self.is_attached = self.is_reopened = True
         self._place(fact, unsettled_max)
 
     def apply_settled(self, fact: SubscriptionSettled, unsettled_max: int) -> None:
-        """The cursor moved."""
+        """The cursor moved. The first fact of that behind a checkpoint may be older, and know less to be done with."""
+        if self.is_reopened:
+            fact = no_less(fact, self.floor, self.settled_ranges())
+        self.is_reopened = False
         self.is_attached = not fact.is_detached
         self._place(fact, unsettled_max)
         self.tries.take(fact.attempts)
