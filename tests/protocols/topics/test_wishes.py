@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from veredus.protocols.topics.messages import Get, Put, Subscribe, Unsubscribe
+from veredus.streams import exchange as x
 
 from .floor import ServerScene
 
@@ -62,6 +63,62 @@ def test_a_subscribe_that_comes_behind_an_unsubscribe_that_found_nothing_is_late
     scene.restart()
     assert said(scene, subscribe(5)) == "REFUSED 6"
     assert said(scene, unsubscribe(6)) == "OK"
+
+
+@pytest.mark.parametrize("after", ["nothing", "kill", "checkpoint"])
+@pytest.mark.parametrize("is_made_meanwhile", [False, True])
+def test_a_subscribe_that_comes_behind_an_unsubscribe_from_before_the_topic_was_there_is_late_too(
+    is_made_meanwhile: bool, after: str
+) -> None:
+    scene = ServerScene()
+
+    def be_killed() -> None:
+        if after == "checkpoint":
+            scene.rig.checkpoint()
+        if after != "nothing":
+            scene.restart()
+
+    assert said(scene, unsubscribe(6)) == "NOT_SUBSCRIBED"
+    be_killed()
+    if is_made_meanwhile:
+        assert scene.say(Put("bob", TOPIC, 1, b"one")).status == "OK"
+        be_killed()
+    assert said(scene, subscribe(5)) == "REFUSED 6"
+    assert said(scene, subscribe(6)) == "REFUSED 6"
+    if not is_made_meanwhile:
+        assert said(scene, unsubscribe(5)) == "REFUSED 6"
+    assert said(scene, subscribe(7)) == "OK"
+    assert scene.say(Put("bob", TOPIC, 2, b"two")).status == "OK"
+    assert scene.say(Get("alice", TOPIC, "-1")).body == b"two"
+
+
+@pytest.mark.parametrize("after", ["nothing", "kill", "checkpoint"])
+def test_a_subscribe_that_comes_late_where_the_topic_was_removed_or_given_away_subscribes_nobody(after: str) -> None:
+    scene = ServerScene()
+    assert said(scene, subscribe(5)) == "OK"
+    assert said(scene, unsubscribe(6)) == "OK"
+    scene.rig.do(x.AdminRequested(9, 1, "local", "stream.delete", {"name": TOPIC}))
+    if after == "checkpoint":
+        scene.rig.checkpoint()
+    if after != "nothing":
+        scene.restart()
+    assert said(scene, subscribe(5)) == "REFUSED 6"
+    assert said(scene, unsubscribe(6)) == "NOT_SUBSCRIBED"
+    assert said(scene, subscribe(7, left=6)) == "OK"
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_who_says_when_it_left_has_left_for_a_merge_with_where_it_did_not(is_there: bool) -> None:
+    scene = ServerScene()
+    if is_there:
+        assert scene.say(Put("bob", TOPIC, 1, b"one")).status == "OK"
+    assert said(scene, subscribe(7, left=6)) == "OK"
+    asked = {"stream": TOPIC, "name": "topics"}
+    (answer,) = scene.rig.do(x.AdminRequested(9, 1, "local", "subscription.left", asked))
+    assert isinstance(answer, x.AnswerAdmin)
+    assert isinstance(answer.result, list)
+    ((who, removed_us, wish, *_),) = answer.result
+    assert (who, removed_us, wish) == ("alice", 0, 6)
 
 
 @pytest.mark.parametrize("is_checkpointed", [False, True])
