@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from veredus.protocols.topics.messages import Get, Put, Subscribe, Unsubscribe
+from veredus.protocols.topics.messages import Get, Message, Put, Status, Subscribe, Unsubscribe, encode_message
 from veredus.streams import exchange as x
 
-from .floor import ServerScene
+from .floor import ServerScene, status_of
+from .town import PERIOD_NS, SECOND, Node, ProxyHost, Town
 
 TOPIC = "prices"
 
@@ -198,3 +199,34 @@ def test_already_subscribed_refreshes_the_time_of_the_subscription_for_good() ->
         assert after["opened_us"] == before["opened_us"]
         assert after["renewed_us"] >= before["renewed_us"] + 5_000_000
         scene.restart()
+
+
+def test_a_subscribe_that_waited_in_a_proxy_subscribes_nobody_who_has_left_over_another_one() -> None:
+    town = Town(1, 0.0, 1.0)
+    proxies = ("p1:1", "p2:1")
+    town.proxies.update((proxy, ProxyHost(town, proxy)) for proxy in proxies)
+    town.servers.update((server, Node(town, server, proxies)) for server in ("s1:1", "s2:1"))
+    for host in (*town.servers.values(), *town.proxies.values()):
+        host.start()
+    town.run(town.time_ns + 3 * PERIOD_NS)
+
+    def ask(proxy: str, question: Message) -> Status:
+        told: list[bytes] = []
+        town.ask("alice", proxy, encode_message(question), told.append)
+        town.run(town.time_ns + SECOND, lambda: bool(told))
+        return status_of(told[0])
+
+    ask("p2:1", Get("alice", "another", "-1"))
+    assert ask("p2:1", subscribe(5)).sender == "s2:1", "where less is asked for"
+    assert ask("p2:1", unsubscribe(6)).status == "OK"
+    late = ask("p1:1", subscribe(5))
+    assert (late.sender, late.status, late.message_id) == ("s1:1", "REFUSED", "6")
+    assert ask("p1:1", Put("bob", TOPIC, 1, b"put since it left")).sender == "s1:1"
+    for proxy in proxies:
+        assert ask(proxy, Get("alice", TOPIC, "-1")).status == "NOT_SUBSCRIBED"
+    town.run(town.time_ns + 10 * PERIOD_NS, lambda: "prices" not in town.servers["s2:1"].topics())
+    assert town.servers["s1:1"].topics() == [TOPIC]
+    for proxy in proxies:
+        assert ask(proxy, Get("alice", TOPIC, "-1")).status == "NOT_SUBSCRIBED"
+    assert ask("p1:1", subscribe(7)).status == "OK"
+    assert ask("p1:1", Get("alice", TOPIC, "-1")).status == "NO_MESSAGES"
