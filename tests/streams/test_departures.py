@@ -84,6 +84,44 @@ def test_a_stream_that_is_deleted_leaves_its_room_to_the_others(after: str) -> N
     assert left(rig, "b") == list("uvwxyz")
 
 
+@pytest.mark.parametrize("after", ["", "kill", "checkpoint"])
+def test_of_streams_that_are_not_there_so_many_departures_are_remembered_and_a_flood_takes_its_own(after: str) -> None:
+    rig = Rig(FEW)
+    for who in ("alice", "bob", "alice"):
+        assert ask(rig, "subscription.remove", "absent", who, 5, principal=who) == "unknown-stream"
+    again(rig, after)
+    for number in range(9):
+        assert ask(rig, "subscription.remove", f"flooded-{number}", "eve", 5) == "unknown-stream"
+    again(rig, after)
+    assert ask(rig, "subscription.renew", "absent", "alice", 4, principal="alice") == "outdated-wish"
+    assert ask(rig, "subscription.remove", "absent", "bob", 4, principal="bob") == "outdated-wish"
+    codes = [ask(rig, "subscription.renew", f"flooded-{number}", "eve", 5) for number in range(9)]
+    assert codes == ["unknown-stream"] * 5 + ["outdated-wish"] * 4
+    assert ask(rig, "subscription.renew", "absent", "alice", 4, principal="mallory") == "unknown-stream"
+    create(rig, "absent")
+    again(rig, after)
+    assert left(rig, "absent") == ["alice", "bob"]
+
+
+@pytest.mark.parametrize("name", ["a name", "x" * 256])
+def test_what_can_be_no_name_is_not_remembered(name: str) -> None:
+    rig = Rig(FEW)
+    assert ask(rig, "subscription.remove", name, "alice", 5) == "unknown-stream"
+    assert ask(rig, "subscription.remove", "absent", name, 5) == "unknown-stream"
+    assert list(rig.floor.tables.ahead.rows()) == []
+
+
+def test_who_left_a_stream_is_remembered_behind_its_end_and_what_has_no_number_is_not() -> None:
+    rig = Rig(FEW)
+    create(rig, "a")
+    leave(rig, "a", "alice")
+    rig.do(x.AdminRequested(9, 1, "local", "stream.delete", {"name": "a"}))
+    assert [(one.subscriber, one.wish) for one in rig.floor.tables.ahead.rows()] == [("alice", 5)]
+    create(rig, "a")
+    assert left(rig, "a") == ["alice"]
+    assert list(rig.floor.tables.ahead.rows()) == []
+
+
 def test_a_departure_that_is_journaled_when_its_stream_is_gone_takes_no_room() -> None:
     rig = Rig(FEW)
     create(rig, "a", "b")

@@ -35,6 +35,11 @@ def check_incarnation(incarnation: bytes) -> None:
         )
 
 
+def is_name(name: str) -> bool:
+    """Whether `checked_name` takes it."""
+    return len(name) <= NAME_SIZE_MAX and _NAME.fullmatch(name) is not None
+
+
 def checked_name(kind: str, name: str) -> str:
     """`name`, if it can name a stream, source, subscriber, subscription or sink.
 

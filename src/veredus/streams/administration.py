@@ -352,24 +352,31 @@ class Administration:
 
     def remove_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.remove` {stream, subscriber, name, wish?}: its cursor is gone, its owner is told."""
-        stream, key, wish = self._wished(event)
-        self._wishes.remove(event, stream, key, wish, lambda: self._answer(event, {"removed": True}), now)
+        name, key, wish = self._wished(event)
+        stream = self._tables.streams.get(name)
+        if stream is None:
+            self._wishes.remove_ahead(event, name, key, wish, now)
+        else:
+            self._wishes.remove(event, stream, key, wish, lambda: self._answer(event, {"removed": True}), now)
 
     def renew_subscription(self, event: AdminRequested, now: Now) -> None:
         """`subscription.renew` {stream, subscriber, name, wish?, left?}: it is asked for again, if not left since."""
-        stream, key, wish = self._wished(event)
-        left = number_in(event, "left", 0)
-        self._wishes.renew(event, stream, key, wish, left, lambda was: self._answer(event, {"renewed": was}), now)
+        name, key, wish = self._wished(event)
+        stream, left = self._tables.streams.get(name), number_in(event, "left", 0)
+        if stream is None:
+            self._wishes.renew_ahead(event, name, key, wish, left, now)
+        else:
+            self._wishes.renew(event, stream, key, wish, left, lambda was: self._answer(event, {"renewed": was}), now)
 
-    def _wished(self, event: AdminRequested) -> tuple[Stream, tuple[str, str], int]:
+    def _wished(self, event: AdminRequested) -> tuple[str, tuple[str, str], int]:
         name, key = text_in(event, "stream"), (text_in(event, "subscriber"), text_in(event, "name"))
         named = on_stream(name, subscriber=key[0])
         self._check(event, SUBSCRIBE, named)
-        stream = self._tables.existing(name)
-        known = stream.subscriptions.get(key)
+        stream = self._tables.streams.get(name)
+        known = None if stream is None else stream.subscriptions.get(key)
         if known is not None:
             self._tables.rights.check_owner(event.session, event.principal, known.owner, named)
-        return stream, key, number_in(event, "wish", 0)
+        return name, key, number_in(event, "wish", 0)
 
     def list_left(self, event: AdminRequested, now: Now) -> None:
         """`subscription.left` {stream, name}: who left the subscription of that name, when, by which wish, whose it

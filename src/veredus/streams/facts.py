@@ -313,6 +313,19 @@ class SubscriptionRemoved(msgspec.Struct, frozen=True, tag="unsubscribed"):
     had: Had = NOTHING_HAD
 
 
+class LeftAhead(msgspec.Struct, frozen=True, tag="left-ahead"):
+    """A principal wishes to be without a subscription of a stream that is not there; the fields are those of
+    `SubscriptionRemoved`, but for the stream's name.
+    """
+
+    stream: str
+    subscriber: str
+    name: str
+    removed_us: int
+    wish: int
+    principal: str
+
+
 class RunOpened(msgspec.Struct, frozen=True, tag="run"):
     """A sink's new run fenced the older ones; their open stages are dropped."""
 
@@ -433,6 +446,7 @@ Fact: TypeAlias = (
     | SubscriptionRenewed
     | SubscriptionTold
     | SubscriptionRemoved
+    | LeftAhead
     | RunOpened
     | SinkRemoved
     | StageOpened

@@ -27,6 +27,7 @@ from .creating import Creating
 from .facts import (
     Committed,
     Fact,
+    LeftAhead,
     SourceOpened,
     SourcesRaised,
     StagesDropped,
@@ -136,6 +137,8 @@ class Replay:
         creators = taken.removed_by or [""] * len(taken.removed)
         for (name, lives), creator in zip(taken.removed, creators, strict=True):
             tables.removed.note(name, lives, creator)
+        for left in taken.ahead:
+            tables.ahead.note(left)
 
     def _load_stream(self, row: StreamRow) -> None:
         created = row.created
@@ -236,6 +239,8 @@ class Replay:
                     source = stream.source_at(source_id)
                     if source is not None:
                         source.store_token(number, token)
+            case LeftAhead():
+                self._tables.note_ahead(fact)
             case _ if isinstance(fact, Change):
                 stream = self._tables.streams_by_id.get(fact.stream_id)
                 if stream is not None:

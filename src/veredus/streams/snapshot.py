@@ -22,7 +22,7 @@ import msgspec
 
 from veredus.kernel.gathered import Gathered
 
-from .facts import NOTHING_HAD, Contents, Gone, Had, StreamCreated, SubscriptionOpened
+from .facts import NOTHING_HAD, Contents, Gone, Had, LeftAhead, StreamCreated, SubscriptionOpened
 from .reopening import Reopening
 from .source import SourceState
 from .stream import Stream
@@ -115,6 +115,8 @@ class Snapshot(msgspec.Struct):
     """By name, the lives of streams that were removed; see `Removed`."""
     removed_by: list[str] = []
     """Who had created each of `removed`."""
+    ahead: list[LeftAhead] = []
+    """Who left streams that are not there; see `Ahead`."""
 
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -187,6 +189,7 @@ class Taking:
             ],
             [(name, lives) for name, lives, _ in removed],
             [creator for _, _, creator in removed],
+            list(tables.ahead.rows()),
         )
         self._steps = self._take(snapshot, streams)
 

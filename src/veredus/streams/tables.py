@@ -14,9 +14,10 @@ import msgspec
 from veredus.kernel.deadlines import Deadlines
 from veredus.kernel.errors import Refused
 
+from .ahead import Ahead
 from .by_stream import ByStream
 from .departures import Departures
-from .facts import Contents, StreamConfig
+from .facts import Contents, LeftAhead, StreamConfig
 from .left import LeftSinks
 from .listing import InOrder
 from .places import Places
@@ -193,6 +194,7 @@ class Tables:
 
     __slots__ = (
         "_stages_of",
+        "ahead",
         "budget",
         "created_by",
         "departures",
@@ -247,6 +249,7 @@ class Tables:
         """No other is looked at for the room of its stages."""
         self.created_by: dict[str, int] = {}
         self.departures = Departures(limits.departures_per_creator_max)
+        self.ahead = Ahead(limits.departures_per_creator_max)
         self.removed = Removed()
         self.shares = Shares()
         """What the sources of each owner keep, in all streams."""
@@ -264,6 +267,17 @@ class Tables:
         self.created_by[stream.creator] = self.created_by.get(stream.creator, 0) + 1
         self.streams_by_id[stream.stream_id] = stream
         self.next_stream_id = max(self.next_stream_id, stream.stream_id + 1)
+        for left in self.ahead.take(stream.name):
+            self.note_ahead(left)
+
+    def note_ahead(self, left: LeftAhead) -> None:
+        """A principal has left a stream that was not here when it asked for that."""
+        stream = self.streams.get(left.stream)
+        if stream is None:
+            self.ahead.note(left)
+        else:
+            key = left.subscriber, left.name
+            self.departures.note(stream, *key, left.removed_us, left.wish, left.principal)
 
     def remove_stream(self, stream_id: int, is_removed: bool) -> None:
         """Forget a stream; `is_removed`: nothing of it is owed to anybody. What hung on it is not open any more, and is
@@ -277,6 +291,9 @@ class Tables:
         del self.streams[stream.name]
         self.created_by[stream.creator] -= 1
         stream.is_deleted = True
+        for (subscriber, key, principal), left in stream.left.items():
+            if left.wish:
+                self.ahead.note(LeftAhead(stream.name, subscriber, key, left.removed_us, left.wish, principal))
         stream.tail.forget()
         self.departures.forget(stream)
         stream.shares.forget()
@@ -348,9 +365,11 @@ class Tables:
         """The stream of this name. Raises `Refused("unknown-stream")`."""
         stream = self.streams.get(name)
         if stream is None:
-            raise Refused(
-                "unknown-stream",
-                f"there is no stream {name!r}: `veredus stream ls` lists the streams that you may describe",
-                stream=name,
-            )
+            raise unknown_stream(name)
         return stream
+
+
+def unknown_stream(name: str) -> Refused:
+    """The refusal of what is asked of a stream that is not there."""
+    said = f"there is no stream {name!r}: `veredus stream ls` lists the streams that you may describe"
+    return Refused("unknown-stream", said, stream=name)

@@ -6,10 +6,12 @@
 
 A wish may have a number, which grows with each wish of one subscriber. Wishes travel by several ways, and a copy of one
 may come behind those that followed: it is refused, and does nothing. That holds where the subscription is not there as
-well: whoever wished to be without it is not given it by an older wish; but nobody wishes so for another principal.
+well: whoever wished to be without it is not given it by an older wish; but nobody wishes so for another principal. And
+it holds where there is no such stream: a copy may come when it has been made (`Ahead`).
 Where it was left may not be where a late copy came to; therefore whoever asks for it again may say when it left last,
 and is not given what is from before that. What it was given all the same stays received: a merge with where it was
-asked for again would give it once more.
+asked for again would give it once more. Where there is no subscription, this is known from then on as well: a merge
+brings none that is from before that.
 
 Invariants
     (1) Whoever is answered is answered when the journal has it.
@@ -28,17 +30,18 @@ from msgspec import structs
 
 from veredus.kernel.engine import Now
 from veredus.kernel.errors import Refused
+from veredus.kernel.names import is_name
 
 from .cursors import Cursors
 from .departures import had_by
 from .exchange import AdminRequested, Durability
-from .facts import SubscriptionRemoved, SubscriptionRenewed
+from .facts import LeftAhead, SubscriptionRemoved, SubscriptionRenewed
 from .moving import apply_renewal
 from .orders import Orders, Then
 from .stream import NEVER_LEFT, Stream, outdated
 from .subscribing import Subscribing
 from .subscription import Subscription
-from .tables import Tables
+from .tables import Tables, unknown_stream
 
 Key: TypeAlias = tuple[str, str]
 
@@ -72,7 +75,11 @@ class Wishes:
         subscription = stream.subscriptions.get(key)
         if subscription is None:
             stream.check_wish(key, wish, event.principal)
-            raise _unknown(stream, key)
+            last = stream.left.get((*key, event.principal), NEVER_LEFT)
+            if left <= last.wish:
+                raise _unknown(stream, key)
+            self._miss(_Wish(self, event, stream, key, wish, _nothing), last.removed_us, left, now)
+            return
         asked = _Wish(self, event, stream, key, wish, partial(then, True))
         outlived = _Wish(self, event, stream, key, wish, partial(then, False))
         self._subscribing.feeding.in_turn(subscription, partial(self._renew, asked, outlived, left), now)
@@ -80,9 +87,9 @@ class Wishes:
     def _renew(self, asked: _Wish, outlived: _Wish, left: int, now: Now) -> None:
         subscription = asked.stream.subscriptions.get(asked.key)
         if subscription is None:
-            self._refuse(asked, _unknown(asked.stream, asked.key))
+            self._refuse(asked.event, _unknown(asked.stream, asked.key))
         elif asked.wish and asked.wish < subscription.wish:
-            self._refuse(asked, outdated(asked.key, asked.wish, subscription.wish))
+            self._refuse(asked.event, outdated(asked.key, asked.wish, subscription.wish))
         else:
             fact = SubscriptionRenewed(asked.stream.stream_id, *asked.key, now.wall_us, asked.wish)
             if 0 < subscription.wish < left:
@@ -114,23 +121,53 @@ class Wishes:
         if wish and wish == last:
             then()
         elif wish > last:
-            fact = SubscriptionRemoved(stream.stream_id, *key, now.wall_us, wish, event.principal)
-            self._orders.append_fact(fact, Then(partial(self._missed, asked, fact), partial(self._failed, asked)), now)
+            self._miss(asked, now.wall_us, wish, now)
         else:
             stream.check_wish(key, wish, event.principal)
             raise _unknown(stream, key)
 
+    def _miss(self, asked: _Wish, removed_us: int, left: int, now: Now) -> None:
+        fact = SubscriptionRemoved(asked.stream.stream_id, *asked.key, removed_us, left, asked.event.principal)
+        failed = partial(self._failed, asked.event)
+        self._orders.append_fact(fact, Then(partial(self._missed, asked, fact), failed), now)
+
     def _missed(self, asked: _Wish, fact: SubscriptionRemoved, now: Now) -> None:
         """It was not there, and is not given by an older wish any more."""
         self._tables.departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal)
-        self._refuse(asked, _unknown(asked.stream, asked.key))
+        self._refuse(asked.event, _unknown(asked.stream, asked.key))
+
+    def remove_ahead(self, event: AdminRequested, name: str, key: Key, wish: int, now: Now) -> None:
+        """As `remove`, where there is no stream of this name; raises `Refused`, or refuses once it is journaled."""
+        last = self._tables.ahead.last_of(name, key, event.principal)
+        if 0 < wish < last.wish:
+            raise outdated(key, wish, last.wish)
+        self._leave_ahead(event, last, now.wall_us, wish, now)
+
+    def renew_ahead(self, event: AdminRequested, name: str, key: Key, wish: int, left: int, now: Now) -> None:
+        """As `renew`, where there is no stream of this name; raises `Refused`, or refuses once it is journaled."""
+        last = self._tables.ahead.last_of(name, key, event.principal)
+        if 0 < wish <= last.wish:
+            raise outdated(key, wish, last.wish)
+        self._leave_ahead(event, last, last.removed_us, left, now)
+
+    def _leave_ahead(self, event: AdminRequested, last: LeftAhead, removed_us: int, wish: int, now: Now) -> None:
+        """Journal by which wish somebody left, where that is news and there may be such a stream."""
+        if wish <= last.wish or not all(map(is_name, (last.stream, last.subscriber, last.name))):
+            raise unknown_stream(last.stream)
+        fact = structs.replace(last, removed_us=removed_us, wish=wish)
+
+        def left(_: Now) -> None:
+            self._tables.note_ahead(fact)
+            self._refuse(event, unknown_stream(fact.stream))
+
+        self._orders.append_fact(fact, Then(left, partial(self._failed, event)), now)
 
     def _remove(self, asked: _Wish, now: Now) -> None:
         subscription = asked.stream.subscriptions.get(asked.key)
         if subscription is None:
-            self._refuse(asked, _unknown(asked.stream, asked.key))
+            self._refuse(asked.event, _unknown(asked.stream, asked.key))
         elif asked.wish and asked.wish <= subscription.wish:
-            self._refuse(asked, outdated(asked.key, asked.wish, subscription.wish))
+            self._refuse(asked.event, outdated(asked.key, asked.wish, subscription.wish))
         else:
             wish = max(asked.wish, subscription.wish)
             whose = subscription.owner or asked.event.principal
@@ -159,18 +196,21 @@ class Wishes:
 
     def failed(self, asked: _Wish, subscription: Subscription, code: str, reason: str, now: Now) -> None:
         """It could not be journaled: nothing has changed."""
-        self._failed(asked, code, reason)
+        self._failed(asked.event, code, reason)
         self._subscribing.feeding.go_on(subscription, now)
 
-    def _failed(self, asked: _Wish, code: str, reason: str) -> None:
+    def _failed(self, event: AdminRequested, code: str, reason: str) -> None:
         message = f"the node could not store the request ({reason}): nothing has changed"
-        self._orders.refuse(asked.event.session, code, message, asked.event.request, is_final=False)
+        self._orders.refuse(event.session, code, message, event.request, is_final=False)
 
-    def _refuse(self, asked: _Wish, refused: Refused) -> None:
-        event = asked.event
+    def _refuse(self, event: AdminRequested, refused: Refused) -> None:
         self._orders.refuse(
             event.session, refused.code, refused.message, event.request, is_final=False, **refused.details
         )
+
+
+def _nothing() -> None:
+    """What follows where somebody is refused."""
 
 
 def _unknown(stream: Stream, key: Key) -> Refused:

@@ -8,7 +8,7 @@ from veredus.kernel.effects import CloseLink
 from veredus.kernel.engine import Now
 from veredus.protocols.links import DrainRequested
 from veredus.protocols.topics.exchange import Answered, Ask
-from veredus.protocols.topics.messages import Get, Put, Status, Subscribe, encode_message
+from veredus.protocols.topics.messages import Get, Put, Status, Subscribe, Unsubscribe, encode_message
 from veredus.protocols.topics.server import HELD_NS
 
 SECOND = 1000 * MS
@@ -150,6 +150,21 @@ def test_what_is_asked_of_a_topic_that_went_elsewhere_is_asked_there_to_the_lett
     assert scene.answers() == [(later, Status(OTHER, "NO_MESSAGES"))]
     assert "s" not in scene.rig.floor.tables.streams
     assert scene.say(put(2, topic="t")).status == "OK"
+
+
+def test_who_leaves_a_topic_that_went_elsewhere_has_left_it_here_too() -> None:
+    scene = ServerScene()
+    Holding(scene)
+    pass_on(scene)
+    peer = scene.ask(Unsubscribe("alice", "s", 8))
+    scene.sync()
+    ask = passed_on(scene)
+    assert ask.data == encode_message(Unsubscribe("alice", "s", 8))
+    scene.tell(Answered(ask.token, encode_message(Status(OTHER, "OK")), LINK))
+    assert scene.answers() == [(peer, Status(OTHER, "OK"))]
+    scene.restart()
+    assert scene.say(Subscribe("alice", "s", 7)).status == "REFUSED"
+    assert scene.say(Subscribe("alice", "s", 9)).status == "OK"
 
 
 def test_where_the_other_server_does_not_answer_both_are_named() -> None:

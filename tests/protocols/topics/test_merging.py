@@ -267,6 +267,19 @@ def test_a_put_that_both_have_is_there_once_if_it_is_the_same() -> None:
     assert scene.bodies(TOPIC) == [b"one", b"hers", b"of another life"]
 
 
+def test_a_late_copy_of_a_put_is_not_given_behind_the_merge_to_who_subscribed_after_the_first() -> None:
+    scene = ServerScene()
+    scene.rig.time_ns += 1000 * MS
+    assert scene.say(Subscribe("alice", TOPIC)).status == "OK"
+    assert scene.say(Put("bob", TOPIC, 1, b"put long before")).status == "OK"
+    heard(scene, begin())
+    heard(scene, part((1, "bob", 1, b"put long before"), (2, "eve", 1, b"hers, too")))
+    heard(scene, end(2))
+    assert scene.say(Get("alice", TOPIC, "-1")).status == "NO_MESSAGES"
+    assert scene.say(Put("bob", TOPIC, 2, b"since")).status == "OK"
+    assert scene.say(Get("alice", TOPIC, "-1")).body == b"since"
+
+
 def test_what_was_put_at_once_is_known_as_one_put_from_its_first_row_on() -> None:
     scene = ServerScene()
     both = PutMany("bob", TOPIC, 1, pack([b"one", b"two"]))

@@ -82,7 +82,8 @@ def merged_with(
     merged = Merged(
         Lives.of(KEEPER), Lives.of(GIVER), len(times), len(giver_times), offset, sequences=array("q", staged)
     )
-    merged.twins = dict(sorted(twins.items()))
+    for sequence, place in sorted(twins.items()):
+        merged.note_twin(sequence, place, giver_times[sequence - 1])
     for place, time_us in enumerate(times, 1):
         merged.times.note(place, time_us)
     for row, time_us in enumerate(staged.values()):
@@ -118,9 +119,7 @@ def expected(case: Case) -> set[int]:
     wanted = set()
     for p in range(1, len(case.keeper_times) + 1):
         q = twin_of.get(p)
-        is_in = is_since_keeper(p)
-        if q is not None and given_ is not None:
-            is_in = q >= given_.start or (kept is not None and p >= kept.start)
+        is_in = is_since_keeper(p) and (q is None or is_since_giver(q))
         if is_in and not received(p, kept) and not (q is not None and received(q, given_)):
             wanted.add(p)
     staged = [q for q in range(1, len(case.giver_times) + 1) if q not in case.twins]
@@ -148,12 +147,19 @@ def wanted_after(move: CursorMove | None, case: Case) -> set[int]:
 
 
 BETWEEN = Case([0], [0, 1, 2], {3: 1}, None, Standing(1, 3, 2))
-"""Tried at the keeper, subscribed at the giver, tried there."""
+"""Put at the keeper, subscribed at the giver, and a copy of the put came there late."""
+LATE_AT_KEEPER = Case([7, 8], [3], {1: 1}, Standing(6, 1, 0), Standing(4, 2, 1))
+"""Put at the giver, subscribed there; a copy of the subscription came late to the keeper, and then one of the put."""
+LATE_AT_GIVER = Case([3], [7, 8], {1: 1}, Standing(4, 2, 1), Standing(6, 1, 0))
+ONLY_AT_KEEPER = Case([7], [3], {1: 1}, Standing(4, 1, 0), None)
 
 
 @given(cases())
 @settings(max_examples=300)
 @example(BETWEEN)
+@example(LATE_AT_KEEPER)
+@example(LATE_AT_GIVER)
+@example(ONLY_AT_KEEPER)
 def test_everybody_is_to_receive_what_was_put_since_they_subscribed_and_what_they_have_not(case: Case) -> None:
     if case.kept is None and case.given is None:
         return

@@ -432,6 +432,17 @@ def test_who_unsubscribes_is_not_told_ok_while_a_server_is_silent_that_may_have_
     assert (status, text[:32]) == ("SERVER_UNAVAILABLE", "s2:1, which may have the topic t")
 
 
+def test_who_unsubscribes_is_not_told_ok_where_a_copy_of_its_subscribe_came_before_every_server_was_asked() -> None:
+    scene = Scene()
+    scene.claim("s1:1", "t")
+    scene.claim("s2:1")
+    assert scene.ask(7, m.Unsubscribe("alice", "t", 8)) == [Ask("s1:1", 1, b"UNSUBSCRIBE alice t\r\n\r\n8")]
+    assert scene.ask(8, m.Subscribe("alice", "t", 7)) == [Ask("s1:1", 2, b"SUBSCRIBE alice t\r\n\r\n7")]
+    ((peer, status, text),) = said(scene.answer(1))
+    assert (peer, status) == (7, "SERVER_UNAVAILABLE")
+    assert text == "alice has asked to subscribe to t, or not to be subscribed, since"
+
+
 def test_who_unsubscribes_is_not_told_ok_before_every_listed_server_was_heard() -> None:
     scene = Scene(replace(SETTINGS, servers=("s1:1", "s2:1")))
     scene.claim("s1:1", "t")

@@ -311,7 +311,7 @@ class Keeping:
         """Whether this stream has the same put already."""
         place = self._puts.place_of(row.client, row.counter, row.digest) if row.client else None
         if place is not None:
-            self._merged.twins[row.sequence] = place
+            self._merged.note_twin(row.sequence, place, row.time_us)
         return place is not None
 
     def _store(self, now: Now) -> None:

@@ -86,6 +86,8 @@ class Merged:
     """When each of these was put, by the giver's clock; their places are rows of the stage."""
     twins: dict[int, int] = field(default_factory=dict)
     """The giver's sequences that lie at the keeper's already, and where; ascending."""
+    twin_times: Times = field(default_factory=Times)
+    """When each of these was put at the giver, by its clock; their places are its sequences."""
     known_to: int = 0
     """Up to there what of the giver's is not here came before, and nothing of it is missing."""
     holes: list[Bounds] = field(default_factory=list)
@@ -113,6 +115,12 @@ class Merged:
         self.times.note(sequence, time_us)
         if not (attributes and APPENDED_US in attributes):
             self.arrivals.note(sequence, time_us)
+
+    def note_twin(self, sequence: int, place: int, time_us: int) -> None:
+        """The giver's next row, put there at this time, lies here already; it may be told once more."""
+        if sequence not in self.twins:
+            self.twin_times.note(sequence, time_us)
+        self.twins[sequence] = place
 
     def note_arrivals(
         self, sequences: Iterable[int], times_us: Iterable[int], attributes: Iterable[Attributes | None]

@@ -8,12 +8,13 @@ At its own server a subscription tells of each row whether it was *received*, is
 put before; of the rows of the other one the times tell. So of a keeper's row,
 
     received     if either server says so                           (of a twin the giver does, too)
-    wanted       if either server says so; or if the giver has the subscription, and the row came later than that
+    wanted       if the keeper says so; or if the giver has the subscription, and the row came later than that
     unwanted     otherwise
 
-and of the giver's rows likewise. What is unwanted is settled, and remembered as that: a third server, at which the same
-client had subscribed before, may want it yet. Rows that came by an earlier merge keep the times at which they were put,
-so those of one server do not ascend, but for a few runs.
+and of the giver's rows likewise. A twin is wanted if both copies are: the one that came first says when it was put, and
+the other one may have waited anywhere. What is unwanted is settled, and remembered as that: a third server, at which
+the same client had subscribed before, may want it yet. Rows that came by an earlier merge keep the times at which they
+were put, so those of one server do not ascend, but for a few runs.
 
 Who has left a server has received there what it had received until then (`Had`): where it left and subscribed again
 elsewhere, it may have been given some of that since, before the one that it left heard of it.
@@ -251,27 +252,29 @@ class _Placer:
         self._twins = array("q", merged.twins)
         self._twin_places = array("q", merged.twins.values())
         self._missing = merged.missing
+        self._is_of_page = is_of_page(shown_of(merged.giver_lives.present))
 
     def move(self, who: str, keeper: _Half, giver: _Half, left: tuple[MovedLeft, ...]) -> CursorMove | None:
         """Where it is to stand; None where it stands as it did."""
         placed = self.placed(who, keeper, giver, left)
         known = () if keeper.standing is None else keeper.standing.lost
         is_moved = giver.standing is not None or placed.unwanted_rows or left or placed.lost != known
-        return placed if is_moved else None
+        return placed if is_moved or self._has_late_twins(placed, keeper) else None
+
+    def _has_late_twins(self, placed: CursorMove, keeper: _Half) -> bool:
+        """Whether the keeper was to give what was put at the giver before."""
+        before = (((1, placed.floor),) if placed.floor else ()) + placed.unwanted
+        return bool(self._twins) and without(before, _View.of(keeper, self._merged.head).unwanted) != ()
 
     def placed(self, who: str, keeper: _Half, giver: _Half, left: tuple[MovedLeft, ...]) -> CursorMove:
         """Where it is to stand."""
-        merged, kept, given = self._merged, keeper.standing, giver.standing
+        merged, kept = self._merged, keeper.standing
         low, high = merged.offset_us
         here, there = _View.of(keeper, merged.head), _View.of(giver, merged.giver_head)
         unwanted_rows = common(self._rows(there.unwanted), merged.row_times.before(keeper.opened_us - high))
         received = self._places(there.received)
         opened_us = giver.opened_us + low
-        unwanted = here.unwanted
-        if given is not None:
-            put_before = joined((*merged.put_before(opened_us), *self._places(there.unwanted)))
-            unwanted = without(common(unwanted, put_before), joined((*received, *self._places(there.wanted))))
-        below, unwanted = cursor_of(0, unwanted)
+        below, unwanted = cursor_of(0, self._unwanted(keeper, giver, here, there))
         lost = self._lost(keeper, giver, there)
         # Whoever was told names it, perhaps more than once; and a later merge tells nobody of it who knows it.
         known = (*lost, *in_lives(common(self._missing, there.received), merged.giver_lives))
@@ -283,6 +286,23 @@ class _Placer:
             _time(max(keeper.renewed_us, giver.renewed_us + low)), max(keeper.wish, giver.wish),
             keeper.owner or giver.owner, all_of((*keeper.lost, *giver.lost, *lost)),
         )  # fmt: skip
+
+    def _unwanted(self, keeper: _Half, giver: _Half, here: _View, there: _View) -> tuple[Bounds, ...]:
+        """The keeper's rows that were put before, at either server, and were not received."""
+        merged, received, before = self._merged, self._places(there.received), here.unwanted
+        if giver.standing is not None:
+            put_before = merged.put_before(giver.opened_us + merged.offset_us[0])
+            if self._is_of_page:
+                # Its rows have no times: what it gives anew, it gives to whom it says.
+                put_before = joined((*put_before, *self._places(there.unwanted)))
+                return without(common(before, put_before), joined((*received, *self._places(there.wanted))))
+            before = common(before, put_before)
+        if self._is_of_page or not self._twins:
+            return before
+        # Of a put the copy that was there first says when that was: the other one came late.
+        times_before = merged.twin_times.before(keeper.opened_us - merged.offset_us[1])
+        twins_before = self._places(common(there.unwanted, times_before))
+        return without(joined((*before, *twins_before)), joined((*here.received, *received)))
 
     def left(self, whose: str, left: Left) -> MovedLeft:
         """Who left at the giver, and what it had there, where that lies here."""
@@ -343,7 +363,7 @@ class _Placer:
             own = Origin(merged.giver_lives.at(following), following, (run, *received))
             known = (own, *_unnamed(given, merged.giver_lives), *known)
             # A server from the page has ids, and no sequences: by those its message is named.
-            known = known[is_of_page(shown_of(merged.giver_lives.present)) :]
+            known = known[self._is_of_page :]
         return [self._mapped(one) for one in known]
 
     def _origins_here(self, keeper: _Half) -> list[MovedOrigin]:

@@ -404,7 +404,9 @@ class Proxy:
             question.done = data
         if not is_done and status != StatusWord.NOT_SUBSCRIBED:
             self._answer(question, data)
-        elif question.rivals and not question.is_outdated:
+        elif question.is_outdated and not set(self.topics.servers) <= set(question.asked):
+            self._put_off(question, self._why_held(question))
+        elif question.rivals:
             question.server, *question.rivals = question.rivals
             question.tries = 1
             self._ask_or_say(question)
@@ -418,7 +420,7 @@ class Proxy:
     def _ask_another(self, question: Question) -> bool:
         """Ask the next server that did not claim the topic, but may have it by now. Whether there is one."""
         another = next((server for server in self.topics.servers if server not in question.asked), None)
-        if question.is_outdated or another is None:
+        if another is None:
             return False
         question.server, question.tries, question.is_beyond = another, 1, True
         self._ask_or_say(question)

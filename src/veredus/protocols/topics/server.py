@@ -48,6 +48,7 @@ from .messages import (
     Status,
     StatusWord,
     Transfer,
+    Unsubscribe,
     decode_body,
     decode_header,
     encode_message,
@@ -280,7 +281,7 @@ class Server:
         if held is not None:
             held.waiting[peer] = None
             self._waits.set(peer, now.monotonic_ns + HELD_NS)
-        elif topic in self._passed_on:
+        elif topic in self._passed_on and not isinstance(message, Unsubscribe):
             self._pass_on(peer, in_hand, now)
         elif isinstance(message, Put | PutMany):
             self._follow(self.puts.ask(peer, message, principal, now), now)
@@ -309,12 +310,20 @@ class Server:
                 last = "" if effect.last is None else str(effect.last)
                 status = Status(self.server_id, effect.status, last, effect.text.encode())
                 self._ended(Answer(effect.peer, encode_message(status)), now)
+            elif isinstance(effect, GetEnded) and self._is_to_leave_there(effect):
+                self._pass_on(effect.peer, self._in_hand[effect.peer], now)
             elif isinstance(effect, GetEnded):
                 status = Status(self.server_id, effect.status, effect.message_id)
                 answer = LateAnswer(effect.peer, status, effect.body or effect.text.encode())
                 self._ended(answer if answer.size >= LATE_SIZE_MIN else Answer(answer.peer, answer.data), now)
             else:
                 self._effects.append(effect)
+
+    def _is_to_leave_there(self, ended: GetEnded) -> bool:
+        """Whether an UNSUBSCRIBE, which no late SUBSCRIBE undoes here any more, is for whoever has the topic now."""
+        in_hand = self._in_hand[ended.peer]
+        is_leaving = isinstance(in_hand.message, Unsubscribe) and in_hand.topic in self._passed_on
+        return is_leaving and ended.status == StatusWord.NOT_SUBSCRIBED
 
     def _ended(self, answer: Answer | LateAnswer, now: Now) -> None:
         in_hand = self._in_hand.pop(answer.peer)
