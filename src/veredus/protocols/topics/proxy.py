@@ -11,16 +11,15 @@ waits, and is asked once for all who wait when the one before it was answered. T
 
 It keeps nothing but its map, which servers tell it. A proxy that has just begun assigns no topic before every server
 had time to claim its own (`learning`): it would give away what another proxy has assigned. A server that did not answer
-is *silent* until it does; meanwhile one request in `answer_ns` is let through to it and the others are answered at
-once, so that whoever asks hears why in time.
+is *silent* until it does; meanwhile one request in `answer_ns` is let through to it, the others are answered at once.
 
 Where several servers claim a topic, each one but that with the least id is told to give its part away, at each of its
 periodic messages until it has. Meanwhile the topic's messages go on to the server to which they went before, so that
 what a client puts stays in order; but not before it has answered: what it takes, or gives, behind its copy, the page
-lets it forget. A subscription may be at any of them: GET is asked of one after the other until one
-knows it. UNSUBSCRIBE is asked of all of them, and is done when it is done at each. What a server claims is as old as
-its last periodic message: so nobody is told that it is not subscribed, or not any more, before every server that is
-known has been asked, and every one that is listed is known. One that is away may have the subscription: try again.
+lets it forget. A subscription may be at any of them: GET is asked of one after the other until one knows it.
+UNSUBSCRIBE is asked of all of them, and is done when it is done at each. What a server claims is as old as its last
+periodic message: so nobody is told that it is not subscribed, or not any more, before every server that is known has
+been asked, and every one that is listed is known. One that is away may have the subscription: try again.
 
 Invariants
     (1) Each peer's question is answered exactly once.
