@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.test_pipes import COMMAND
+from tests.cli.test_pipes import COMMAND, started
 from tests.processes import Child, wait_until
 from tests.system.serving import ServedNode
-from veredus.cli.exits import Exit
+from veredus.cli.exits import SAME_S, Exit
 from veredus.client.embedded import Embedded
 
 PIPE = -1
@@ -128,3 +128,23 @@ def test_a_second_signal_ends_pub_at_once_and_it_says_what_is_in_doubt(tmp_path:
         assert child.returncode == Exit.IN_DOUBT
         assert "2 are in doubt: numbers 3 to 4\ncontinue with --from 3\n" in rest.decode()
         served.kill()
+
+
+def _is_stuck(child: Child) -> bool:
+    """Whether it waits for somebody to read what it writes."""
+    return "pipe_write" in Path(f"/proc/{child.pid}/wchan").read_text()
+
+
+@pytest.mark.skipif(not os.access("/proc/self/wchan", os.R_OK), reason="the system does not say what is waited for")
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("count", [20_000, 100_000])
+def test_a_second_signal_ends_a_command_whose_output_nobody_reads(node: Embedded, number: int, count: int) -> None:
+    with node.publisher("s", source="a") as publisher:
+        publisher.publish_many([""] * count, [b"%d" % n for n in range(count)])
+    with started("sub", "s", "-a", node.served.address, "--format", "lines") as child:
+        wait_until(lambda: _is_stuck(child))
+        child.send_signal(number)
+        time.sleep(2 * SAME_S)
+        assert child.poll() is None
+        child.send_signal(number)
+        assert child.wait(5) == Exit.INTERRUPTED

@@ -517,9 +517,9 @@ def test_an_error_of_a_setting_names_the_flag_and_the_variable_that_set_it(
             "name another directory (--directory or VEREDUS_NODE_DIRECTORY) [journal-dir",
         ),
         (("topics", "serve", "0.0.0.0:1"), "argument ID: topics.listen: 0.0.0.0:1 is open to other machines"),
-        (("topics", "serve", "0.0.0.0:1"), "use listen.tls (--set or VEREDUS_LISTEN_TLS) with rules"),
+        (("topics", "serve", "0.0.0.0:1"), "set security.zeromq_key (--set or VEREDUS_SECURITY_ZEROMQ_KEY)"),
         (("proxy", "--listen", "{taken}"), "change topics.listen (--listen or VEREDUS_TOPICS_LISTEN) [port-in-use]"),
-        (("proxy", "--listen", "0.0.0.0:1"), "use listen.tls (--set or VEREDUS_LISTEN_TLS) with rules"),
+        (("proxy", "--listen", "0.0.0.0:1"), "set security.zeromq_key (--set or VEREDUS_SECURITY_ZEROMQ_KEY)"),
         (
             ("proxy", "--set", "topics.proxies="),
             "none in topics.proxies (--set or VEREDUS_TOPICS_PROXIES) [bad-settings",

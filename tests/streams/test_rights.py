@@ -242,9 +242,9 @@ def test_a_rule_that_limits_subscribers_limits_no_look_at_subscriptions_alone_or
 
 def test_who_would_not_be_let_in_as_any_source_is_not_told_of_sources() -> None:
     only_named = Rights(lambda _, __, resource: resource.source != "" and resource.name == "s", lambda _: None)
-    with pytest.raises(Refused, match=r"^mallory may not publish on stream 's' without a source: no rule in the"):
+    with pytest.raises(Refused, match=r"^mallory may not publish on stream 's' without a source: the rules in the"):
         only_named.check(1, "mallory", "publish", on_stream("s", source=""))
     with pytest.raises(
-        Refused, match=r"^mallory may not publish on stream 'other': no rule in the \[security\] section"
+        Refused, match=r"^mallory may not publish on stream 'other': the rules in the \[security\] section"
     ):
         only_named.check(1, "mallory", "publish", on_stream("other", source=""))

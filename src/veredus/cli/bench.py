@@ -14,7 +14,7 @@ from multiprocessing.connection import Connection as Pipe
 import click
 
 from veredus.cli.link import Target, node_options
-from veredus.cli.terminal import note, output_option, progress, write_one
+from veredus.cli.terminal import FiniteRange, note, output_option, progress, write_one
 from veredus.client.blocking import Node
 
 BODY_SIZE_MIN = 1
@@ -23,7 +23,7 @@ PATIENCE_S = 30
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(0.1, 600), default=5.0, show_default=True, help="Seconds to publish.")
+@click.option("--seconds", type=FiniteRange(0.1, 600), default=5.0, show_default=True, help="Seconds to publish.")
 @click.option(
     "--size", type=click.IntRange(BODY_SIZE_MIN), default=100, show_default=True, help="The size of a body in bytes."
 )

@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import io
 import os
+import signal
 import sys
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, NoReturn
@@ -19,6 +22,9 @@ if TYPE_CHECKING:
 
 COMPLETION_VARIABLE = "_VEREDUS_COMPLETE"
 """With this variable, `veredus` answers a shell that completes a command, and runs none."""
+
+SAME_S = 0.5
+"""Some senders signal a process and its group: what comes so soon behind the first signal is the same one."""
 
 
 class Exit(IntEnum):
@@ -95,8 +101,14 @@ def run(command: click.Command, arguments: list[str] | None = None) -> int:
     except click.ClickException as error:
         error.show()
         return error.exit_code
+    except Hurried:
+        _say("interrupted")
+        _write_what_fits()
+        _drop_output()
+        return Exit.INTERRUPTED
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted")
+        finish_output()
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has had enough. Nothing may be flushed to the pipe at the interpreter's end.
@@ -122,9 +134,40 @@ def run(command: click.Command, arguments: list[str] | None = None) -> int:
 
 def leave_at_once(code: Exit) -> NoReturn:
     """Leave the process: nothing that it opened is closed, and nothing is waited for."""
+    _write_what_fits()
+    os._exit(code)
+
+
+def finish_output(clock: Callable[[], float] = time.monotonic) -> None:
+    """Write what an interrupted command has left to write; a reader that takes none of it is waited for until a signal
+    comes, other than those that belong to the first.
+    """
+    began_s = clock()
+
+    def give_up(_number: int, _frame: object) -> None:
+        if clock() - began_s >= SAME_S:
+            os._exit(Exit.INTERRUPTED)
+
+    before = {number: signal.signal(number, give_up) for number in (signal.SIGINT, signal.SIGTERM)}
     with suppress(OSError, ValueError):
         sys.stdout.flush()
-    os._exit(code)
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
+def _write_what_fits() -> None:
+    with suppress(OSError, ValueError):
+        output = sys.stdout.fileno()
+        is_blocking = os.get_blocking(output)
+        os.set_blocking(output, False)
+        try:
+            sys.stdout.flush()
+        finally:
+            os.set_blocking(output, is_blocking)
+
+
+class Hurried(KeyboardInterrupt):
+    """The second signal came: what waits to be written is waited for no more."""
 
 
 class _StandardOutput(io.FileIO):

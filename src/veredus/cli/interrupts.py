@@ -21,9 +21,8 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from veredus.cli.exits import Exit, leave_at_once
+from veredus.cli.exits import SAME_S, Exit, Hurried, leave_at_once
 
-SAME_S = 0.5
 LOOK_S = 0.5
 """A command that waits notices so late that there is nothing to wait for any more."""
 
@@ -67,7 +66,7 @@ class Interrupts:
             self._is_hurried = True
             if self._last_words is not None:
                 leave_at_once(self._last_words())
-            raise KeyboardInterrupt
+            raise Hurried
 
     def end_with(self, last_words: Callable[[], Exit]) -> None:
         """From now on, and at once where it has come already, a second signal ends the process: `last_words` say what

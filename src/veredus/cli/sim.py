@@ -12,7 +12,7 @@ import click
 
 from veredus.cli.exits import Ended, Exit
 from veredus.cli.interrupts import Interrupts
-from veredus.cli.terminal import Naming, note, progress
+from veredus.cli.terminal import FiniteRange, Naming, note, progress
 
 if TYPE_CHECKING:
     from veredus.sim.running import Outcome
@@ -63,7 +63,7 @@ def _shown(outcomes: Iterator[Outcome], count: int) -> Iterator[Outcome]:
     "--page", cls=Naming, type=click.Path(path_type=Path, exists=True), help="A page to update with the results."
 )
 @click.option("--seeds", type=click.IntRange(1), default=1_000_000, help="The last seed.  [1000000]")
-@click.option("--hours", type=click.FloatRange(0), default=0.0, help="The most hours to run; 0 for no limit.")
+@click.option("--hours", type=FiniteRange(0), default=0.0, help="The most hours to run; 0 for no limit.")
 @click.option(
     "--workers", type=click.IntRange(0), default=0, help="The number of processes; 0 for one for each processor."
 )

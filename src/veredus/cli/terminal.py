@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
+from math import isfinite
 from typing import TYPE_CHECKING, Any, Self, TypeVar, cast
 
 import click
@@ -46,6 +47,17 @@ class Naming(click.Option):
             said = "it is empty: give a name, or leave the option out"
             raise click.BadParameter(said, param_hint=self.opts[-1])
         return value, source
+
+
+class FiniteRange(click.FloatRange):
+    """Numbers within bounds: what is no number is within none."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """The number. Raises `click.BadParameter`."""
+        number = float(super().convert(value, param, ctx))
+        if not isfinite(number):
+            self.fail(f"{value} is not a number in the range {self._describe_range()}.", param, ctx)
+        return number
 
 
 class CommandGroup(click.Group):

@@ -93,6 +93,12 @@ def check_choice(argument: str, value: object, choices: Iterable[str | None], *,
     raise Misuse(code, message, argument=argument)
 
 
+def check_switch(argument: str, value: object) -> None:
+    """Raise `Misuse` unless this is True or False."""
+    if not isinstance(value, bool):
+        raise Misuse("bad-argument", f"{argument} must be True or False, not {shown(value)}", argument=argument)
+
+
 def check_text(argument: str, value: object, size_max: int = NAME_SIZE_MAX, *, code: str = "bad-argument") -> None:
     """Raise `Misuse` unless this is text of at most so many characters."""
     if not isinstance(value, str):

@@ -483,7 +483,7 @@ class Connection:
         if outcome.address is None or outcome.opened_s is None or outcome.is_welcome or outcome.error is not None:
             return self._reason
         silent_s = time.monotonic() - outcome.opened_s
-        return said_of_silence(outcome.address, f"no answer came in {silent_s:.0f} s")
+        return said_of_silence(outcome.address, f"no answer came in {silent_s:.3g} s")
 
     def describe(self) -> tuple[str, str]:
         """Where the node is looked for, and why there is no link, "" where there is one."""

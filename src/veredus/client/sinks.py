@@ -20,7 +20,7 @@ from veredus.kernel.names import INCARNATION_SIZE
 from veredus.protocols.zeps import messages as m
 from veredus.protocols.zeps.client_exchange import MessageRequested, TellClosed, TellMessage, TellOpened
 
-from .arguments import check_choice, check_incarnation, check_list, check_name, check_whole
+from .arguments import check_choice, check_incarnation, check_list, check_name, check_switch, check_whole
 from .attaching import StageAttaching, new_incarnation
 from .attachment import Told
 from .causes import TRANSIENT, error_of
@@ -194,8 +194,9 @@ class RunChannel:
                 return await answer
         except TimeoutError:
             waited_s = self._connection.settings.timeout_s
+            again = "retry the commit" if isinstance(message, m.Commit) else "drop the stages again"
             raise Unavailable(
-                "in-doubt", f"the node did not answer in {waited_s:g} s: retry the commit, it is idempotent"
+                "in-doubt", f"the node did not answer in {waited_s:g} s: {again}, it is idempotent"
             ) from None
         finally:
             self._asked.pop(message.request, None)
@@ -313,6 +314,7 @@ class AsyncSink:
         `is_ephemeral`: where the sink is new, the node may forget it once nobody is there for it.
         """
         check_incarnation("incarnation", incarnation)
+        check_switch("is_ephemeral", is_ephemeral)
         return self._opening(0, incarnation or new_incarnation(), is_ephemeral)
 
     def join_run(self, epoch: int) -> Opening[AsyncRun]:

@@ -40,6 +40,8 @@ def tables_of(
         raise Misuse(
             "bad-table", f"a table must be a pyarrow.Table or RecordBatch, not {shown(table)}: {advice} makes one"
         )
+    if not isinstance(attributes, Mapping | Sequence | None) or isinstance(attributes, bytes):
+        raise Misuse("bad-table", f"attributes must be a list of columns, or a mapping, not {shown(attributes)}")
     if isinstance(attributes, str):
         raise Misuse("bad-table", f"attributes must be a list of columns: [{attributes!r}]")
     batches = [table] if isinstance(table, pa.RecordBatch) else table.combine_chunks().to_batches()

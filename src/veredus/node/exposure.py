@@ -166,9 +166,12 @@ def _open_doors(settings: NodeSettings) -> Iterator[Fault]:
         if path != "listen.tcp" and security.zeromq_key:
             continue
         if _is_open(address):
-            advice = (
-                "use listen.tls with rules, listen on 127.0.0.1, or set security.insecure = true in a trusted network"
+            sealed = (
+                "use listen.tls with rules"
+                if path == "listen.tcp"
+                else "set security.zeromq_key (`veredus token node-key` makes one) with security.tokens and rules"
             )
+            advice = f"{sealed}, listen on 127.0.0.1, or set security.insecure = true in a trusted network"
             yield Fault(
                 path, f"{address} is open to other machines and not encrypted: {advice}", ("security.insecure",)
             )

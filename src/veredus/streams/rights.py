@@ -99,7 +99,8 @@ class Rights:
         if is_noted:
             self._say(Note("warning", "forbidden", {**fields, "session": session}))
         who = principal or "an unauthenticated peer"
-        message = f"{who} may not {said}: no rule in the [security] section allows it"
+        why = "the rules in the [security] section do not allow it (the first that matches decides)"
+        message = f"{who} may not {said}: {why}"
         raise Refused("forbidden", message, **fields)
 
     def hold(self, session: int, principal: str, verb: str, resource: Resource, *, is_noted: bool = True) -> None:

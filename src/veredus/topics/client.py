@@ -74,7 +74,7 @@ class GroupClient:
         killed as it is told, and tries again, puts once. Such a key has one body: another one raises
         `Misuse("key-used")`, once the put with the first body was acknowledged, and is not put.
         """
-        async with self._hands.setdefault(topic, asyncio.Lock()):
+        async with self._hand(topic):
             await self._operations.put(topic, octets_of(body), key=key)
             await self._operations.told(topic)
 
@@ -86,7 +86,7 @@ class GroupClient:
         packed = packed_of(bodies)
         if not bodies:
             return
-        async with self._hands.setdefault(topic, asyncio.Lock()):
+        async with self._hand(topic):
             await self._operations.put(topic, packed, is_many=True, key=key)
             await self._operations.told(topic)
 
@@ -130,8 +130,12 @@ class GroupClient:
             messages = await self._get(topic, count_max)
         return messages
 
+    def _hand(self, topic: str) -> asyncio.Lock:
+        check_named("topic", topic)
+        return self._hands.setdefault(topic, asyncio.Lock())
+
     async def _get(self, topic: str, count_max: int) -> list[Message]:
-        async with self._hands.setdefault(topic, asyncio.Lock()):
+        async with self._hand(topic):
             try:
                 messages = await self._operations.take(topic, count_max)
             except VeredusError as error:
