@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import struct
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -203,5 +204,20 @@ def test_only_so_many_end_at_once(run: Run, monkeypatch: pytest.MonkeyPatch) -> 
                 assert await heard(theirs) == LAST
             theirs.close()
         await ended(partings)
+
+    run(story())
+
+
+def test_a_connection_that_its_peer_has_reset_before_ends_too(run: Run) -> None:
+    async def story() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            theirs = socket.create_connection(server.getsockname())
+            ours, _ = server.accept()
+        _, refusing = await asyncio.get_running_loop().connect_accepted_socket(Refusing, ours)
+        theirs.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        theirs.send(b"x")
+        theirs.close()
+        await refusing.lost
+        await ended(refusing.partings)
 
     run(story())

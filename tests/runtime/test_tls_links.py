@@ -540,3 +540,18 @@ def test_a_connection_that_is_gone_leaves_nothing_behind(run: Run, how: str) -> 
             gc.enable()
 
     run(look())
+
+
+def test_who_ends_first_and_reads_on_gets_the_goodbye_behind_an_answer_of_any_size(run: Run) -> None:
+    async def go() -> None:
+        for count in range(1, 25):
+            link, client = await connected()
+            with client:
+                link.transport.write(bytes(count << 14))
+                socket.socket.shutdown(client, socket.SHUT_WR)
+                await until(link.transport.is_closing)
+                # Where it ended without a goodbye, to read would raise.
+                assert len(await asyncio.to_thread(read_all, client)) == count << 14
+            await link.lost
+
+    run(go())

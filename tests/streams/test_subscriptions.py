@@ -61,10 +61,12 @@ def test_what_a_checkpoint_knows_to_be_done_with_stays_so_behind_an_older_fact()
         1, "s", "main", 1, bytes(16), Filter(), 1, 1, 0, ((2, 2), (4, 10)), 12, attempts_max=3, attempts=((1, 1, 1),)
     )
     subscription = Subscription(opened, 100)
-    older = SubscriptionSettled(1, "s", "main", 0, ((2, 2), (5, 9), (12, 12)), 12, False)
-    subscription.apply_settled(older, 100)
+    for older in (((2, 2), (5, 9)), ((2, 2), (5, 9), (12, 12))):
+        fact = SubscriptionSettled(1, "s", "main", 0, older, 12, False, attempts=((4, 4, 2, False),))
+        subscription.apply_settled(fact, 100)
     assert subscription.settled_ranges() == ((2, 2), (4, 10), (12, 12))
-    # What comes behind it was made since, and knows all.
-    newer = SubscriptionSettled(1, "s", "main", 2, ((4, 9),), 12, False)
-    subscription.apply_settled(newer, 100)
-    assert (subscription.floor, subscription.settled_ranges()) == (2, ((4, 9),))
+    assert list(subscription.tries) == [(1, 1, 1)]
+    # What was made since knows all, and what is behind that no less.
+    subscription.apply_settled(SubscriptionSettled(1, "s", "main", 2, ((4, 10), (12, 12)), 12, False), 100)
+    assert (subscription.floor, subscription.settled_ranges()) == (2, ((4, 10), (12, 12)))
+    assert not subscription.is_reopened

@@ -149,14 +149,18 @@ def finish_output(clock: Callable[[], float] = time.monotonic) -> None:
             os._exit(Exit.INTERRUPTED)
 
     before = {number: signal.signal(number, give_up) for number in (signal.SIGINT, signal.SIGTERM)}
-    with suppress(OSError, ValueError):
+    try:
         sys.stdout.flush()
+    except (OSError, ValueError):
+        # The interpreter would try again at its end, and end with a code of its own.
+        _drop_output()
     for number, handler in before.items():
         signal.signal(number, handler)
 
 
 def _write_what_fits() -> None:
-    with suppress(OSError, ValueError):
+    # A signal's handler may have cut short what writes now.
+    with suppress(OSError, ValueError, RuntimeError):
         output = sys.stdout.fileno()
         is_blocking = os.get_blocking(output)
         os.set_blocking(output, False)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 
 from .taking import Taking
 from .waiting_line import WaitingLine
@@ -120,7 +121,9 @@ class Parting(asyncio.BufferedProtocol):
         self._partings = partings
         self._on_lost: Callable[[None], object] | None = on_lost
         transport.set_protocol(self)
-        transport.write_eof()
+        with suppress(OSError):
+            # Where the peer has reset it, to read from it says so.
+            transport.write_eof()
         transport.resume_reading()
         self._lingering = Lingering(transport, taking, self._be_over, REST_LOOKS)
 

@@ -415,9 +415,12 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
             with suppress(ssl.SSLError):
                 self._tls.unwrap()
             self._write()
+        if self._socket is None or self._outgoing.pending:
+            # It leaves when the socket takes more.
+            return
         if self._has_ended:
             self.leave()
-        elif self._socket is not None and not self._outgoing.pending:
+        else:
             # A peer that has said goodbye may wait for ours to end the connection.
             with suppress(OSError):
                 self._socket.write_eof()

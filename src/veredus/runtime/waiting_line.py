@@ -56,7 +56,11 @@ class WaitingLine:
 
     def _begin_turn(self) -> None:
         self._spent, self._is_counting = 0, False
-        while self._waiting and not self.is_spent:
-            first = next(iter(self._waiting))
-            del self._waiting[first]
-            first.take_turn()
+        try:
+            while self._waiting and not self.is_spent:
+                first = next(iter(self._waiting))
+                del self._waiting[first]
+                first.take_turn()
+        finally:
+            if self._waiting:
+                self._count_turn()

@@ -169,14 +169,16 @@ class Links:
 
     def _send_late(self) -> None:
         size = 0
-        while self._late and size < LATE_SIZE_MAX:
-            link = next(iter(self._late))
-            del self._late[link]
-            size += link.take_late()
-        self.unwritten.note_sent(size)
-        self._is_late_due = bool(self._late)
-        if self._late:
-            self.loop.call_soon(self._send_late)
+        try:
+            while self._late and size < LATE_SIZE_MAX:
+                link = next(iter(self._late))
+                del self._late[link]
+                size += link.take_late()
+        finally:
+            self.unwritten.note_sent(size)
+            self._is_late_due = bool(self._late)
+            if self._late:
+                self.loop.call_soon(self._send_late)
 
     def close(self) -> None:
         """Write what waits, and close every link."""
@@ -297,7 +299,6 @@ class MessageLink(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The connection is gone."""
         self._links.remove(self)
-        self._parting = None
         if self._place is not None:
             self._place.leave()
         fault = self.wire.fault
@@ -450,7 +451,7 @@ class MessageLink(asyncio.BufferedProtocol):
                 self.is_reading_on = True
                 self._set_reading()
                 break
-            messages = self.wire.next_messages(now, room)
+            messages = self.wire.next_messages(now, room if self._has_greeted else 0)
             if self.wire.has_greeted and not self._has_greeted:
                 self._has_greeted = True
                 if self._place is not None:

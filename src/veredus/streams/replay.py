@@ -303,7 +303,9 @@ class Replay:
             case SubscriptionTold() if known is not None:
                 known.tell(fact)
             case SubscriptionRemoved(_, subscriber, name, removed_us, wish, principal, had):
-                stream.subscriptions.take((subscriber, name))
+                # Another principal's may have been on its way when this one left.
+                if known is None or not known.owner or principal in ("", known.owner):
+                    stream.subscriptions.take((subscriber, name))
                 self._reach(stream, max((last for _, last in had.received), default=0))
                 self._tables.departures.note(stream, subscriber, name, removed_us, wish, principal, had)
 

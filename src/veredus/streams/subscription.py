@@ -135,13 +135,13 @@ class Subscription:
         self._place(fact, unsettled_max)
 
     def apply_settled(self, fact: SubscriptionSettled, unsettled_max: int) -> None:
-        """The cursor moved. The first fact of that behind a checkpoint may be older, and know less to be done with."""
+        """The cursor moved. Facts behind a checkpoint may be older and know less done with, until one knows all."""
+        self.tries.take(fact.attempts)
         if self.is_reopened:
-            fact = no_less(fact, self.floor, self.settled_ranges())
-        self.is_reopened = False
+            known, fact = fact, no_less(fact, self.floor, self.settled_ranges())
+            self.is_reopened = (known.floor, known.settled) != (fact.floor, fact.settled)
         self.is_attached = not fact.is_detached
         self._place(fact, unsettled_max)
-        self.tries.take(fact.attempts)
 
     def _place(self, fact: SubscriptionOpened | SubscriptionSettled, unsettled_max: int) -> None:
         self.floor_durable = fact.floor

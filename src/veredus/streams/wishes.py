@@ -22,7 +22,7 @@ Source: docs/decisions/0012; docs/internals/DESIGN.md, "Subscriptions".
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -75,19 +75,23 @@ class Wishes:
         subscription = stream.subscriptions.get(key)
         if subscription is None:
             stream.check_wish(key, wish, event.principal)
-            last = stream.left.get((*key, event.principal), NEVER_LEFT)
-            if left <= last.wish:
-                raise _unknown(stream, key)
-            self._miss(_Wish(self, event, stream, key, wish, _nothing), last.removed_us, left, now)
+            self._miss_renewed(_Wish(self, event, stream, key, wish, _nothing), left, now)
             return
         asked = _Wish(self, event, stream, key, wish, partial(then, True))
         outlived = _Wish(self, event, stream, key, wish, partial(then, False))
         self._subscribing.feeding.in_turn(subscription, partial(self._renew, asked, outlived, left), now)
 
+    def _miss_renewed(self, asked: _Wish, left: int, now: Now) -> None:
+        last = asked.stream.left.get((*asked.key, asked.event.principal), NEVER_LEFT)
+        if left > last.wish:
+            self._miss(asked, last.removed_us, left, now)
+        else:
+            self._refuse(asked.event, _unknown(asked.stream, asked.key))
+
     def _renew(self, asked: _Wish, outlived: _Wish, left: int, now: Now) -> None:
         subscription = asked.stream.subscriptions.get(asked.key)
         if subscription is None:
-            self._refuse(asked.event, _unknown(asked.stream, asked.key))
+            self._miss_renewed(replace(outlived, then=_nothing), left, now)
         elif asked.wish and asked.wish < subscription.wish:
             self._refuse(asked.event, outdated(asked.key, asked.wish, subscription.wish))
         else:
@@ -133,8 +137,25 @@ class Wishes:
 
     def _missed(self, asked: _Wish, fact: SubscriptionRemoved, now: Now) -> None:
         """It was not there, and is not given by an older wish any more."""
+        if asked.stream.is_deleted:
+            self._leave_again(asked, fact.removed_us, fact.wish, now)
+            return
         self._tables.departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal)
         self._refuse(asked.event, _unknown(asked.stream, asked.key))
+
+    def _leave_again(self, asked: _Wish, removed_us: int, wish: int, now: Now) -> None:
+        """Its subscription is gone meanwhile, or its stream with what was noted there: the wish counts all the same."""
+        stream = self._tables.streams.get(asked.stream.name)
+        try:
+            if stream is None:
+                last = self._tables.ahead.last_of(asked.stream.name, asked.key, asked.event.principal)
+                self._leave_ahead(asked.event, last, removed_us, wish, now)
+            elif asked.then is _nothing:
+                self._refuse(asked.event, _unknown(stream, asked.key))
+            else:
+                self.remove(asked.event, stream, asked.key, wish, asked.then, now)
+        except Refused as refused:
+            self._refuse(asked.event, refused)
 
     def remove_ahead(self, event: AdminRequested, name: str, key: Key, wish: int, now: Now) -> None:
         """As `remove`, where there is no stream of this name; raises `Refused`, or refuses once it is journaled."""
@@ -165,7 +186,7 @@ class Wishes:
     def _remove(self, asked: _Wish, now: Now) -> None:
         subscription = asked.stream.subscriptions.get(asked.key)
         if subscription is None:
-            self._refuse(asked.event, _unknown(asked.stream, asked.key))
+            self._leave_again(asked, now.wall_us, asked.wish, now)
         elif asked.wish and asked.wish <= subscription.wish:
             self._refuse(asked.event, outdated(asked.key, asked.wish, subscription.wish))
         else:
@@ -185,7 +206,10 @@ class Wishes:
         self._tables.departures.note(asked.stream, *asked.key, fact.removed_us, fact.wish, fact.principal, fact.had)
         self._cursors.drop(subscription)
         self._tell_owner(subscription)
-        asked.then()
+        if asked.stream.is_deleted and fact.wish:
+            self._leave_again(asked, fact.removed_us, fact.wish, now)
+        else:
+            asked.then()
         self._subscribing.feeding.go_on(subscription, now)
 
     def _tell_owner(self, subscription: Subscription) -> None:

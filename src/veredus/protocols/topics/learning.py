@@ -15,6 +15,8 @@ from .announcements import not_heard
 
 _LOOKS_MIN = 24
 """At least so many looks in time make the whole."""
+_BUSY_NS = 100_000_000
+"""Who has much to do is late by less, and hears all the same."""
 _SLACK_PART = 6
 """Who comes late by such a part begins anew: it is what `learning_ns` has beyond a period of servers'."""
 
@@ -45,10 +47,10 @@ class Learning:
         if self._due_ns is None or now_ns < self._due_ns:
             return
         late_ns = now_ns - self._due_ns
-        if late_ns * _SLACK_PART >= self._learning_ns:
-            self._left_ns = self._learning_ns
-        elif late_ns * _LOOKS_MIN < self._learning_ns:
+        if late_ns < max(self._learning_ns // _LOOKS_MIN, _BUSY_NS):
             self._left_ns -= min(self._look_ns, self._left_ns)
+        elif late_ns * _SLACK_PART >= self._learning_ns:
+            self._left_ns = self._learning_ns
         self._look_next(now_ns)
 
     def _look_next(self, now_ns: int) -> None:
