@@ -11,6 +11,7 @@ import threading
 import weakref
 from collections.abc import Awaitable, Callable
 from contextlib import ExitStack, suppress
+from typing import Any
 
 import pytest
 import uvloop
@@ -94,6 +95,16 @@ async def until(is_so: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
         while not is_so():
             await asyncio.sleep(0.005)
+
+
+async def leaves_nothing(story: Awaitable[weakref.ref[Any]]) -> None:
+    """Wait until nobody holds what is left of this, though no garbage is collected."""
+    gc.disable()
+    try:
+        left = await story
+        await until(lambda: left() is None)
+    finally:
+        gc.enable()
 
 
 def shared() -> Shared:
@@ -455,15 +466,7 @@ def test_a_handshake_that_failed_leaves_nothing_behind(run: Run) -> None:
             await shake_hands(link, ours, context, shared(), "here", 20)
         return left
 
-    async def look() -> None:
-        gc.disable()
-        try:
-            left = await go()
-            await until(lambda: left() is None)
-        finally:
-            gc.enable()
-
-    run(look())
+    run(leaves_nothing(go()))
 
 
 def record(body: bytes) -> bytes:
@@ -531,15 +534,7 @@ def test_a_connection_that_is_gone_leaves_nothing_behind(run: Run, how: str) -> 
         await link.lost
         return weakref.ref(link.transport)
 
-    async def look() -> None:
-        gc.disable()
-        try:
-            left = await go()
-            await until(lambda: left() is None)
-        finally:
-            gc.enable()
-
-    run(look())
+    run(leaves_nothing(go()))
 
 
 def test_who_ends_first_and_reads_on_gets_the_goodbye_behind_an_answer_of_any_size(run: Run) -> None:

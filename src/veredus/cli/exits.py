@@ -8,7 +8,6 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
 from contextlib import suppress
 from enum import IntEnum
 from typing import TYPE_CHECKING, NoReturn
@@ -108,7 +107,7 @@ def run(command: click.Command, arguments: list[str] | None = None) -> int:
         return Exit.INTERRUPTED
     except (click.Abort, KeyboardInterrupt):
         _say("interrupted")
-        finish_output()
+        _finish_output()
         return Exit.INTERRUPTED
     except BrokenPipeError:
         # Whoever read our output has had enough. Nothing may be flushed to the pipe at the interpreter's end.
@@ -138,14 +137,14 @@ def leave_at_once(code: Exit) -> NoReturn:
     os._exit(code)
 
 
-def finish_output(clock: Callable[[], float] = time.monotonic) -> None:
+def _finish_output() -> None:
     """Write what an interrupted command has left to write; a reader that takes none of it is waited for until a signal
     comes, other than those that belong to the first.
     """
-    began_s = clock()
+    began_s = time.monotonic()
 
     def give_up(_number: int, _frame: object) -> None:
-        if clock() - began_s >= SAME_S:
+        if time.monotonic() - began_s >= SAME_S:
             os._exit(Exit.INTERRUPTED)
 
     before = {number: signal.signal(number, give_up) for number in (signal.SIGINT, signal.SIGTERM)}
